@@ -352,7 +352,9 @@ def write_split(
 
 def _write_side(stem: Path, paths: Sequence[Path], words: FairseqDictionary) -> int:
     """Write each line of some files as an item; returns the number of unknown words."""
-    code = 8 if words.size < SMALL else 9 if words.size < LARGE else 5
+    code = 8  # of `CODES`: the smallest type that holds all ids
+    if words.size >= SMALL:
+        code = 9 if words.size < LARGE else 5
     dtype = np.dtype(CODES[code])
     unknown = 0
     sizes = array("i")

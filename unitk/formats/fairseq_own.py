@@ -43,8 +43,8 @@ def read_ours(
         name, equals, text = word.partition("=")
         if name.partition(".")[0] in COMPONENTS:
             options.append((name.replace("-", "_"), text if equals else None, origin))
-    given = gather_settings(options, Origin.CHECKPOINT)
-    parsed = resolve(NoOptions, given, COMPONENTS)
+    recorded = gather_settings(options, Origin.CHECKPOINT)
+    parsed = resolve(NoOptions, recorded, COMPONENTS)
     parts = parsed.components
     data = Path(str(task.get("data")))
     opened = open_vocab(vocab or data)
@@ -61,7 +61,7 @@ def read_ours(
         parts["arch"].config,
         parts["task"].name,
         opened,
-        given.of("task").texts,
+        recorded.of("task").texts,
         labels=objective.trained.labels,
     )
 

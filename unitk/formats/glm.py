@@ -105,12 +105,12 @@ def symbols_of(vocab: Vocab, added: Path) -> dict[str, int]:
     # a vocabulary that was trained here has all symbols among its pieces
     fixed = dict(TOKENIZERS.get(vocab.model.size, {})) if vocab.added else {}
     if added.exists():
-        given = files.read_json(added)
+        ids = files.read_json(added)
         for name, spellings in ALIASES.items():
-            for spelling in [spelling for spelling in spellings if spelling in given]:
-                if not isinstance(given[spelling], int):
-                    raise DataError(f"{added}: {spelling} must be an id, got {given[spelling]!r}")
-                fixed[name] = given[spelling]
+            for spelling in [spelling for spelling in spellings if spelling in ids]:
+                if not isinstance(ids[spelling], int):
+                    raise DataError(f"{added}: {spelling} must be an id, got {ids[spelling]!r}")
+                fixed[name] = ids[spelling]
     return fixed
 
 

@@ -53,8 +53,8 @@ def find(path: Path, vocab: Path | None) -> StoredModel:
     tensors = current_names(without_prefix(tensors_of(inner, weights), SIDES, weights))
     if "encoder.embed_tokens.weight" not in tensors:
         raise CheckpointError(f"{weights} is not MASS: it has no encoder.embed_tokens.weight")
-    given = DEFAULTS | (options_of(stored, weights) if inner is not stored else {})
-    config = config_of(KIND, tensors, given, weights, first=FIRST)
+    fairseq_options = DEFAULTS | (options_of(stored, weights) if inner is not stored else {})
+    config = config_of(KIND, tensors, fairseq_options, weights, first=FIRST)
     # a dictionary is read here, any other vocabulary as it always is
     beside = (weights.parent / name for name in (*CUTTERS, DICT, "dict.src.txt"))
     vocab = vocab or next((file for file in beside if file.exists()), None)
@@ -67,7 +67,7 @@ def find(path: Path, vocab: Path | None) -> StoredModel:
         KIND.task,
         vocab_of(vocab) if vocab else vocab_beside(weights),
         options={"opening": "sep"},
-        says_heads="encoder_attention_heads" in given,
+        says_heads="encoder_attention_heads" in fairseq_options,
     )
 
 

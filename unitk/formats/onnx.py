@@ -78,8 +78,8 @@ def check_encoder(kind: str, head: str) -> None:
 
 def _shapes(model: nn.Module, inputs: list[str], slots: int) -> Mapping[str, torch.Size]:
     """The names and shapes of a model's outputs for `slots` input slots."""
-    given = {name: torch.ones(BATCH, slots, dtype=torch.int64) for name in inputs}
-    return {name: output.shape for name, output in model(**given).items()}
+    example = {name: torch.ones(BATCH, slots, dtype=torch.int64) for name in inputs}
+    return {name: output.shape for name, output in model(**example).items()}
 
 
 register("format", "onnx")(Format(about="ONNX: encoders.", write=write))

@@ -74,22 +74,22 @@ def find(path: Path, vocab: Path | None) -> StoredModel:
     where, pieces = (weights.with_name(f"{weights.stem}-{name}") for name in RELEASED)
     where = where if where.exists() else weights.parent / "config.json"
     vocab = vocab or (pieces if pieces.exists() else None)
-    given = read_json(where) if where.exists() else {}
-    settings.refuse(given, OFF, where)
-    types = given.get("source_type_id", 0), given.get("target_type_id", 1)
+    declared = read_json(where) if where.exists() else {}
+    settings.refuse(declared, OFF, where)
+    types = declared.get("source_type_id", 0), declared.get("target_type_id", 1)
     if types not in ((0, 1), (4, 5)):
         raise CheckpointError(
             f"{where}: source_type_id and target_type_id are {types}, not 0 and 1"
         )
-    says_heads = "num_attention_heads" in given
+    says_heads = "num_attention_heads" in declared
     sizes = bert_sizes("bert.", tensors, weights)
     for name in (f"{SPLIT_BIAS}.weight", f"{FAST_BIAS}.weight"):
         if name in tensors:
             sizes["rel_pos_bins"] = settings.shape_of(tensors, name, weights)[1]
-    given = sizes | given
-    presets = PRESETS[6 if given["type_vocab_size"] == 6 else 2]
+    declared = sizes | declared
+    presets = PRESETS[6 if declared["type_vocab_size"] == 6 else 2]
     plain = replace(settings.config_of_preset(presets[0]), num_virtual=0, relative_buckets=0)
-    config = settings.read(plain, KEYS, given, where)
+    config = settings.read(plain, KEYS, declared, where)
     config = settings.with_values(
         config, where, tied=is_tied(BERT, tensors), **masked_changes(tensors)
     )

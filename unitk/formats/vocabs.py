@@ -23,15 +23,15 @@ ABOUT = (SETTINGS, MAP, ADDED)
 """Files of transformers that describe a tokenizer."""
 
 
-def vocab_beside(path: Path, given: Path | None = None, described: bool = True) -> Vocab | None:
-    """Open the vocabulary `given`, else the one in a checkpoint's folder; None without either.
+def vocab_beside(path: Path, chosen: Path | None = None, described: bool = True) -> Vocab | None:
+    """Open the vocabulary `chosen`, else the one in a checkpoint's folder; None without either.
 
     Where files describe a tokenizer as transformers does, all of them together say what it is,
     unless `described` is off.
     """
     folder = path if path.is_dir() else path.parent
-    if given:
-        return open_vocab(given)
+    if chosen:
+        return open_vocab(chosen)
     if described and is_released(folder) and any((folder / name).is_file() for name in ABOUT):
         return open_vocab(folder)
     for name in FILES:

@@ -184,7 +184,8 @@ class Ranges(io.RawIOBase):
 def as_address(text: str) -> str:
     """`s3:/bucket/key`, as a path shows it, as an address."""
     protocol, _, rest = text.partition(":")
-    return f"{protocol}://{'/' * (protocol == 'file')}{rest.lstrip('/')}"
+    root = "/" if protocol == "file" else ""
+    return f"{protocol}://{root}{rest.lstrip('/')}"
 
 
 class Addresses:

@@ -163,7 +163,7 @@ class Copier(Answers):
     def __init__(self):
         super().__init__()
         self.scale = torch.nn.Parameter(torch.tensor(20.0))
-        self.heads = SimpleNamespace(named=lambda name: Categorical(None, 0, None))
+        self.heads = SimpleNamespace(get=lambda name: Categorical(None, 0, None))
 
     def posterior(self, batch):
         word = F.one_hot(batch.towers["enc"][0, :, 1], V).float()

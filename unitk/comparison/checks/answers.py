@@ -112,6 +112,8 @@ def judge_classes(subject: str, corpus: Labelled, vocab: Vocab) -> Finding:
     kinds = int((sizes > 0).sum())
     text = f"{len(told)} of {kinds} classes are told by a word"
     text += f" ({', '.join(told[:SHOWN])})" if told else ""
+    status: Status = "note" if told else "ok"
     # of two classes, one tells the other
-    status: Status = "ok" if not told else "FAULT" if len(told) >= kinds - 1 > 0 else "note"
+    if told and len(told) >= kinds - 1 > 0:
+        status = "FAULT"
     return Finding(status, "answers", subject, text, {"told": len(told), "classes": kinds})

@@ -70,9 +70,9 @@ class WeightedStack(Stack):
                 (layer.get_parameter("ffn_sum"), layer.ffn_norm, layer.ffn),
             ]
             for weight_n, norm, part in parts:
-                given = x_BTD, norm, part
+                arguments = x_BTD, norm, part
                 # what a part made is kept as it is; the next one reads the sum
-                made.append(recompute(layer.add, *given) if again else layer.add(*given))
+                made.append(recompute(layer.add, *arguments) if again else layer.add(*arguments))
                 # in fp32, as the weights are; autocast would add up in 16 bits
                 terms = (weight * state for weight, state in zip(weight_n, made, strict=True))
                 x_BTD = layer.state(torch.stack([*terms]).sum(0), x_BTD)

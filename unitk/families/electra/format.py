@@ -177,11 +177,11 @@ def find(path: Path, vocab: Path | None) -> StoredModel:
 def with_generator(config: ModelConfig, drawn: ModelConfig) -> ElectraConfig:
     """The settings of a discriminator, with a generator of the settings `drawn`."""
     assert isinstance(config, ElectraConfig)
-    deeper = drawn.num_layers != config.num_layers
+    same_depth = drawn.num_layers == config.num_layers
     return replace(
         config,
         generator_divisor=config.width // drawn.width,
-        generator_layers=drawn.num_layers * deeper,
+        generator_layers=0 if same_depth else drawn.num_layers,
         # of these the discriminator has none
         head_transform=drawn.head_transform,
         output_bias=drawn.output_bias,

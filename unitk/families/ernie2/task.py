@@ -92,11 +92,11 @@ class ERNIE2(Masked):
 
         def __post_init__(self) -> None:
             super().__post_init__()
-            given = f"got {','.join(self.objectives) or 'none'}"
+            got = f"got {','.join(self.objectives) or 'none'}"
             known = 0 < len(self.objectives) == len({*self.objectives} & {*OBJECTIVES})
-            require(known, f"--task.objectives must be some of {', '.join(OBJECTIVES)}, {given}")
+            require(known, f"--task.objectives must be some of {', '.join(OBJECTIVES)}, {got}")
             alone = self.objectives == ("relevance",) or "relevance" not in self.objectives
-            require(alone, f"--task.objectives: relevance reads other texts than others, {given}")
+            require(alone, f"--task.objectives: relevance reads other texts than others, {got}")
             check_option(self, "task.max_segments", 2 <= self.max_segments <= 4, "2 to 4")
             twice = len({*self.connectives}) < len(self.connectives) or len(self.connectives) < 2
             require(not twice, "--task.connectives must be two or more different texts")

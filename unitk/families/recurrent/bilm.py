@@ -98,7 +98,8 @@ class BiLM(Task):
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         first, last = (self.config.ends and edge for edge in (text.begins, text.ends))
-        cls, sep = [self.vocab.cls] * first, [self.vocab.sep] * last
+        cls = [self.vocab.cls] if first else []
+        sep = [self.vocab.sep] if last else []
         tokens = np.concatenate([cls, text.ids, sep]).astype(np.int64)
         # words of other documents are asked for where what was read of these is carried on
         before = text.before if not text.begins or (text.carried and not first) else NOTHING

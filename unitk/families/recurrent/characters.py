@@ -66,8 +66,8 @@ class CharacterEmbedding(nn.Module):
             nn.init.uniform_(convolution.weight, -0.05, 0.05)
 
     def forward(self, chars: Tensor) -> Tensor:
-        given = F.pad(chars, (0, max(0, self.widest - chars.shape[-1])))
-        words_UC, word = given.flatten(0, -2).unique(dim=0, return_inverse=True)
+        padded = F.pad(chars, (0, max(0, self.widest - chars.shape[-1])))
+        words_UC, word = padded.flatten(0, -2).unique(dim=0, return_inverse=True)
         x_UcC = self.chars(words_UC).mT
         # the largest value at any place; relu after it, which is the same and less work
         x_UF = torch.cat(

@@ -86,8 +86,8 @@ class LSTM(nn.Module):
             out_RP, cell_RC = (part[row_R].detach() if self.bptt else part[row_R] for part in state)
             near_R = left_R <= reach
             with torch.set_grad_enabled(bool(near_R.any())):  # no memory for what is not reached
-                given = x_NlI[row_R], left_R.clamp(max=size), (out_RP, cell_RC)
-                made_RlP, after = self._pass(*given, around)
+                arguments = x_NlI[row_R], left_R.clamp(max=size), (out_RP, cell_RC)
+                made_RlP, after = self._pass(*arguments, around)
             if not near_R.all():
                 near_R11 = near_R.to(x_NLI.device)[:, None, None]
                 made_RlP = torch.where(near_R11, made_RlP, made_RlP.detach())

@@ -314,9 +314,9 @@ class RecurrentModel(Model):
             stack = self.tower(name)
             assert isinstance(stack, RecurrentStack)
             layers = None if depth == len(stack.layers) else Depths(depth)
-            given = embedded_BTD, batch.towers[name], batch.sight[name], dict[str, Tensor]()
+            arguments = embedded_BTD, batch.towers[name], batch.sight[name], dict[str, Tensor]()
             with suppress(StopIteration):
-                last, *_ = stack.read(*given, layers)
+                last, *_ = stack.read(*arguments, layers)
             embedded.append(last if layers is None else layers[depth])
         return torch.cat(embedded, -1)
 

@@ -49,10 +49,10 @@ def find(path: Path, vocab: Path | None) -> StoredModel:
     """Read a folder of the release, or its file of weights."""
     weights = find_file(path, ("pytorch_model.bin", "*.bin"), "model")
     where = config_beside(weights)
-    given = read_json(where)
+    declared = read_json(where)
     stored = read_tensors(weights)
-    config = settings.read(settings.config_of_preset(PRESET), BERT_KEYS, given, where)
-    count, mixes = fusions_of(given, config.num_layers, where)
+    config = settings.read(settings.config_of_preset(PRESET), BERT_KEYS, declared, where)
+    count, mixes = fusions_of(declared, config.num_layers, where)
     # gamma and beta as of 2019, also of the norms of entities
     tensors = {
         current_name(name.replace("LayerNorm_ent.", "ent.LayerNorm.")): tensor
@@ -79,9 +79,9 @@ def find(path: Path, vocab: Path | None) -> StoredModel:
     )
 
 
-def fusions_of(given: Mapping[str, Any], layers: int, where: Path) -> tuple[int, bool]:
+def fusions_of(declared: Mapping[str, Any], layers: int, where: Path) -> tuple[int, bool]:
     """How many of the last layers read entities, and whether the first of these only mixes."""
-    types = settings.check_value(given.get(TYPES), list, TYPES, where)
+    types = settings.check_value(declared.get(TYPES), list, TYPES, where)
     runs = [(kind, len([*layers_of_kind])) for kind, layers_of_kind in groupby(map(str, types))]
     kinds = [kind for kind, _ in runs]
     sizes = dict(runs)

@@ -116,8 +116,8 @@ class KnowledgeStack(Stack):
                 x_BTD = recompute(layer, x_BTD, context) if again else layer(x_BTD, context)
                 continue
             fusion = self.fusions[number - plain]
-            given = layer, x_BTD, e_BTE, context.view, between, linked_BT1
-            x_BTD, e_BTE = recompute(fusion, *given) if again else fusion(*given)
+            arguments = layer, x_BTD, e_BTE, context.view, between, linked_BT1
+            x_BTD, e_BTE = recompute(fusion, *arguments) if again else fusion(*arguments)
         states_BTD: Tensor = self.norm(x_BTD)
         return states_BTD if asked is None else take_asked(states_BTD, asked)
 

@@ -110,16 +110,16 @@ def find(path: Path, vocab: Path | None) -> StoredModel:
         for side in SIDES
         for name, tensor in tensors_of(stored[side], path).items()
     }
-    given = stored.get("params")
-    if not isinstance(given, dict):
+    params = stored.get("params")
+    if not isinstance(params, dict):
         raise CheckpointError(f"{path} has no params of its model")
-    settings.refuse(given, FIXED, path)
-    config = config_of(tensors, given, path)
+    settings.refuse(params, FIXED, path)
+    config = config_of(tensors, params, path)
     options = dict[str, str]()
     notes = []
     if config.num_segments > 1:
         options["languages"] = "0,1"
-        names = given.get("id2lang")
+        names = params.get("id2lang")
         numbered = [f"{i} {name}" for i, name in names.items()] if isinstance(names, dict) else []
         known = ", ".join(numbered) or f"0 to {config.num_segments - 1}"
         notes.append(f"from language 0 into language 1, unless --task.languages is given ({known})")
@@ -130,7 +130,7 @@ def find(path: Path, vocab: Path | None) -> StoredModel:
         (PRESET,),
         config,
         PRESET,
-        open_vocab(vocab) if vocab else vocab_of(stored, given, path),
+        open_vocab(vocab) if vocab else vocab_of(stored, params, path),
         options,
         notes=notes,
         check=partial(check_languages, max(config.num_segments, 1), path),
@@ -144,30 +144,30 @@ def check_languages(number: int, path: Path, task: Task) -> None:
 
 
 def config_of(
-    tensors: Mapping[str, Tensor], given: Mapping[str, Any], path: Path
+    tensors: Mapping[str, Tensor], params: Mapping[str, Any], path: Path
 ) -> TranslationConfig:
     """The configuration, from the shapes of tensors and from params."""
     sizes = settings.sizes_of(tensors, SIZES, path)
     words = tensors[WORDS]
-    gelu = settings.check_value(given.get("gelu_activation", False), bool, "gelu_activation", path)
+    gelu = settings.check_value(params.get("gelu_activation", False), bool, "gelu_activation", path)
     config: TranslationConfig = settings.with_values(
         settings.config_of_preset(PRESET),
         path,
         **sizes,
         num_layers=settings.layers_of(tensors, "encoder.attentions."),
         decoder_layers=settings.layers_of(tensors, "decoder.attentions."),
-        num_heads=settings.check_value(given.get("n_heads", 8), int, "n_heads", path),
+        num_heads=settings.check_value(params.get("n_heads", 8), int, "n_heads", path),
         num_segments=settings.shape_of(tensors, LANGUAGES, path)[0] if LANGUAGES in tensors else 0,
         cross_by_segment="decoder.encoder_attn.0.out_lin.0.weight" in tensors,
         activation="gelu" if gelu else "relu",
         tied=equal_tensors(tensors.get(OUTPUT, words), words),
     )
-    return settings.read(config, KEYS, given, path)
+    return settings.read(config, KEYS, params, path)
 
 
-def vocab_of(found: Mapping[str, Any], given: Mapping[str, Any], path: Path) -> Vocab:
+def vocab_of(stored: Mapping[str, Any], params: Mapping[str, Any], path: Path) -> Vocab:
     """The dictionary in a file, with the symbol ids that its params give."""
-    by_id, counts = found.get("dico_id2word"), found.get("dico_counts")
+    by_id, counts = stored.get("dico_id2word"), stored.get("dico_counts")
     if not isinstance(by_id, dict) or not isinstance(counts, dict):
         raise CheckpointError(f"{path} has no dictionary: --vocab is needed")
     words = [str(by_id.get(i)) for i in range(len(by_id))]
@@ -180,7 +180,7 @@ def vocab_of(found: Mapping[str, Any], given: Mapping[str, Any], path: Path) -> 
         raise DataError(f"{path}: the dictionary {error}") from error
     if model.size != len(words):
         raise DataError(f"{path}: the dictionary has symbols that a line cannot hold")
-    symbols = {name: given[key] for name, key in INDEX.items() if isinstance(given.get(key), int)}
+    symbols = {name: params[key] for name, key in INDEX.items() if isinstance(params.get(key), int)}
     symbols = {"sep": 1, "pad": 2, "unk": 3, "mask": 5} | symbols
     rest = [name for name in SYMBOLS if name not in symbols]
     symbols |= {name: model.size + i for i, name in enumerate(rest)}

@@ -101,12 +101,14 @@ class Multilingual(Seq2Seq):
     arch = PRESET
 
     def for_corpus(self, manifest: Mapping[str, Any]) -> Multilingual:
-        given = self.config.languages
-        languages = manifest.get("languages", given)
+        configured = self.config.languages
+        languages = manifest.get("languages", configured)
         if len(languages) == 1:  # of texts; they are translated into the other language
             languages = [
                 *languages,
-                next((language for language in given if language != languages[0]), languages[0]),
+                next(
+                    (language for language in configured if language != languages[0]), languages[0]
+                ),
             ]
         return self.with_attributes(config=replace(self.config, languages=tuple(languages)))
 

@@ -44,31 +44,31 @@ TYPES: dict[str, type] = {
 """Key -> what its value is, wherever it stands."""
 
 
-def check_config(given: Mapping[str, Any], family: Family, where: object) -> None:
+def check_config(declared: Mapping[str, Any], family: Family, where: object) -> None:
     """Raise `CheckpointError` for parts that are not computed and for values of a wrong kind."""
     read = {*family.fixed, *(key for names in family.keys.values() for key in names)}
     for key, feature in UNCOMPUTED.items():
-        value = given.get(key)
+        value = declared.get(key)
         if key not in read and value not in (None, False, 0, 1, {}, []):
             shown = repr(value) if isinstance(value, int | float | str) else "set"
             raise CheckpointError(
                 f"{where}: unitk reads no model with {feature}, but {key} is {shown}"
             )
     for key, kind in TYPES.items():
-        if given.get(key) is not None:
-            check_value(given[key], kind, key, where)
-    if given.get(CAUSAL) is False and family.task != "mlm" and not family.both_ways:
+        if declared.get(key) is not None:
+            check_value(declared[key], kind, key, where)
+    if declared.get(CAUSAL) is False and family.task != "mlm" and not family.both_ways:
         raise CheckpointError(
             f"{where}: unitk reads no {family.name} whose {CAUSAL} is false, which sees both sides"
         )
 
 
 def check_rows(
-    given: Mapping[str, Any], family: Family, tensors: Mapping[str, Tensor], where: object
+    declared: Mapping[str, Any], family: Family, tensors: Mapping[str, Tensor], where: object
 ) -> None:
     """Raise `CheckpointError` if `vocab_size` is not the number of rows that the table has."""
     name = str(family.layout.names["embed.tokens"]) + ".weight"
-    rows = given.get("vocab_size")
+    rows = declared.get("vocab_size")
     if rows is not None and name in tensors and rows != len(tensors[name]):
         raise CheckpointError(
             f"{where}: vocab_size is {rows:,}, but {name} has {len(tensors[name]):,} rows"
@@ -76,7 +76,7 @@ def check_rows(
 
 
 def check_ties(
-    given: Mapping[str, Any],
+    declared: Mapping[str, Any],
     family: Family,
     tensors: Mapping[str, Tensor],
     where: object,
@@ -91,7 +91,7 @@ def check_ties(
     if family.task not in ("lm", "mlm"):
         return
     output = str(family.layout.names["heads.lm.weight"])
-    says = given.get("tie_word_embeddings")
+    says = declared.get("tie_word_embeddings")
     if says is True and not tied:
         raise CheckpointError(
             f"{where}: tie_word_embeddings is true, but "
@@ -108,20 +108,20 @@ def check_ties(
 
 
 def check_word_output(
-    config: ModelConfig, family: Family, given: Mapping[str, Any], where: object
+    config: ModelConfig, family: Family, declared: Mapping[str, Any], where: object
 ) -> None:
     """Raise `CheckpointError` if an output over words has another activation than the layers."""
     if family.gelu_output and config.head_transform and config.activation != "gelu":
-        got = given.get("hidden_act")
+        got = declared.get("hidden_act")
         raise CheckpointError(
             f"{where}: hidden_act must be 'gelu', got {got!r}: {family.name} has gelu in its "
             "output layer, whatever hidden_act says"
         )
 
 
-def check_decoder_start(task: Task, given: Mapping[str, Any], where: object) -> None:
+def check_decoder_start(task: Task, declared: Mapping[str, Any], where: object) -> None:
     """Raise `CheckpointError` if the decoder of a fine-tuned model begins with another symbol."""
-    begins = given.get("decoder_start_token_id")
+    begins = declared.get("decoder_start_token_id")
     if begins is None or task.protocol is not None or not task.head:
         return
     towers = task.lay_out_parts([np.zeros(2, np.int64)]).example.towers

@@ -154,7 +154,7 @@ def read_windows(
     reach = window - (declared.get(CAUSAL) is not False)
     if reach < 1:
         raise CheckpointError(f"{where}: sliding_window must show another slot, got {window}")
-    return period([reach * (kind == SLIDING) for kind in types])
+    return period([reach if kind == SLIDING else 0 for kind in types])
 
 
 def about_windows(config: ModelConfig, *, causal: bool = True) -> dict[str, Any]:

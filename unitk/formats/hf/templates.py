@@ -43,9 +43,9 @@ def copy_templates(source: Path, folder: Path) -> None:
         create(folder / place, text.encode("utf-8", "surrogateescape"))
 
 
-def _templates(given: Any, path: Path) -> Mapping[str, str]:
+def _templates(tokenizer: Any, path: Path) -> Mapping[str, str]:
     """The templates of a json file by name: one text, or records with a name and a text each."""
-    value = given.get(TEMPLATE) if isinstance(given, dict) else None
+    value = tokenizer.get(TEMPLATE) if isinstance(tokenizer, dict) else None
     if value is None:
         return {}
     records = value if isinstance(value, list) else [{"name": OWN, "template": value}]

@@ -268,7 +268,7 @@ def _normalizers(model: SentencePiece, rules: Mapping[int, Any], gone: Sequence[
     steps = _characters(rules[2], rules[1]) if rules.get(2) else []
     if isinstance(model, Unaccented):
         quotes = [normalizers.Replace(two, '"') for two in ("``", "''")]
-        lower = [normalizers.Lowercase()] * model.lowercase
+        lower = [normalizers.Lowercase()] if model.lowercase else []
         steps = [*quotes, normalizers.NFKD(), normalizers.StripAccents(), *lower, *steps]
     blanks: list[tuple[Any, str]] = [(" ", "▁")]
     if rules.get(4, 1):  # remove_extra_whitespaces

@@ -106,4 +106,6 @@ def usage(parts: Loaded) -> str:
 
 def tag(parts: Loaded) -> str:
     """The hub's name for a model that sees both sides although its class does not say so."""
-    return ("feature-extraction" if parts.task.protocol else "fill-mask") if usage(parts) else ""
+    if not usage(parts):
+        return ""
+    return "feature-extraction" if parts.task.protocol else "fill-mask"

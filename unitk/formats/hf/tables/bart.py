@@ -62,9 +62,9 @@ UNTIED = replace(BART, twice=INNER)
 
 
 def _bart(checkpoint: Checkpoint) -> Changes:
-    _, tensors, given, where = checkpoint
+    _, tensors, declared, where = checkpoint
     for part in ("attention_heads", "ffn_dim"):
-        of_towers = [given.get(f"{tower}_{part}") for tower in ("encoder", "decoder")]
+        of_towers = [declared.get(f"{tower}_{part}") for tower in ("encoder", "decoder")]
         if of_towers[0] != of_towers[1]:
             raise CheckpointError(f"{where}: both towers need the same {part}, got {of_towers}")
     bias = tensors.pop(BIAS, torch.zeros(1))

@@ -119,16 +119,16 @@ def bert_sizes(root: str, tensors: Mapping[str, Tensor], path: Path) -> dict[str
 
 
 def _ernie(checkpoint: Checkpoint) -> Changes:
-    _, tensors, given, where = checkpoint
-    numbered = check_value(given.get("use_task_id", False), bool, "use_task_id", where)
-    rows = check_value(given.get("task_type_vocab_size", 3), int, "task_type_vocab_size", where)
+    _, tensors, declared, where = checkpoint
+    numbered = check_value(declared.get("use_task_id", False), bool, "use_task_id", where)
+    rows = check_value(declared.get("task_type_vocab_size", 3), int, "task_type_vocab_size", where)
     return masked_changes(tensors) | {"num_tasks": rows * numbered}
 
 
 def _roberta(checkpoint: Checkpoint) -> Changes:
-    config, tensors, given, where = checkpoint
+    config, tensors, declared, where = checkpoint
     # positions are counted from the pad's id
-    first = check_value(given.get("pad_token_id", 1), int, "pad_token_id", where) + 1
+    first = check_value(declared.get("pad_token_id", 1), int, "pad_token_id", where) + 1
     places = {"position_offset": first, "max_positions": config.max_positions - first}
     return masked_changes(tensors) | places
 
@@ -207,7 +207,8 @@ def same_ids(model_folder: ModelFolder) -> dict[str, str]:
     ):
         raise CheckpointError(
             f"{model_folder.path}: bos_token_id is {first}, but the vocabulary has "
-            f"{model_folder.vocab.cls} for it: save a tokenizer.json with transformers' AutoTokenizer (save_pretrained)"
+            f"{model_folder.vocab.cls} for it: save a tokenizer.json with transformers' "
+            "AutoTokenizer (save_pretrained)"
         )
     return {}
 

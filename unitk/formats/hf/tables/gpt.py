@@ -72,8 +72,8 @@ NEOX = Layout(
 
 
 def _gpt2(checkpoint: Checkpoint) -> Changes:
-    config, _, given, _ = checkpoint
-    return {} if given.get("n_inner") else {"ffn_width": 4 * config.width}
+    config, _, declared, _ = checkpoint
+    return {} if declared.get("n_inner") else {"ffn_width": 4 * config.width}
 
 
 def _about_gpt(config: ModelConfig) -> Changes:
@@ -87,12 +87,12 @@ def _about_gpt(config: ModelConfig) -> Changes:
 
 def _neox(checkpoint: Checkpoint) -> Changes:
     """Rotary positions, of which transformers 4 has base and share under names of their own."""
-    config, _, given, where = checkpoint
-    refuse(given, {"head_dim": config.width // config.num_heads}, where)
+    config, _, declared, where = checkpoint
+    refuse(declared, {"head_dim": config.width // config.num_heads}, where)
     # an entry `rope_parameters` goes before both
-    base = given.get("rotary_emb_base", given.get(BASE, 10000.0))
-    share = given.get("rotary_pct", given.get(SHARE, 0.25))
-    rope = rotary(ropes(given, where), where, base, share)
+    base = declared.get("rotary_emb_base", declared.get(BASE, 10000.0))
+    share = declared.get("rotary_pct", declared.get(SHARE, 0.25))
+    rope = rotary(ropes(declared, where), where, base, share)
     return rope | {"num_virtual": 0, "max_positions": 0}
 
 

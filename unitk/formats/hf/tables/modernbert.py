@@ -80,26 +80,26 @@ def complete(checkpoint: Checkpoint, head: str, itself: int) -> Changes:
     A window is on either side, of which transformers' causal one counts the slot `itself`, too.
     A key of its own goes before the window of both sides together.
     """
-    config, tensors, given, where = checkpoint
-    act = given.get("hidden_activation", "gelu")
+    config, tensors, declared, where = checkpoint
+    act = declared.get("hidden_activation", "gelu")
     key = "local_attention"
-    refuse({ACTIVATION: "gelu", **given}, {ACTIVATION: act, "rope_scaling": None}, where)
+    refuse({ACTIVATION: "gelu", **declared}, {ACTIVATION: act, "rope_scaling": None}, where)
     # the number of layers from one that sees everything to the next
-    every = given.get("global_attn_every_n_layers", 3)
+    every = declared.get("global_attn_every_n_layers", 3)
     every = check_value(every, int, "global_attn_every_n_layers", where)
     usual = [SLIDING if every and n % every else FULL for n in range(config.num_layers)]
-    types = layer_types(given, usual, where)
-    reach = check_value(given.get(key, 128), int, key, where) // 2 - itself
-    if given.get("sliding_window") is not None:
+    types = layer_types(declared, usual, where)
+    reach = check_value(declared.get(key, 128), int, key, where) // 2 - itself
+    if declared.get("sliding_window") is not None:
         key = "sliding_window"
-        reach = check_value(given[key], int, key, where) - itself
+        reach = check_value(declared[key], int, key, where) - itself
     if reach < 1 and SLIDING in types:
-        raise CheckpointError(f"{where}: {key} must show another slot, got {given[key]}")
-    bases = {kind: given.get(name, base) for kind, (name, base) in BASES.items()}
+        raise CheckpointError(f"{where}: {key} must show another slot, got {declared[key]}")
+    bases = {kind: declared.get(name, base) for kind, (name, base) in BASES.items()}
     # classes of labels have the layer before the output, too, but no words
     whole = f"{head}.dense.weight" in tensors and "classifier.weight" not in tensors
-    return rotary_of_types(given, bases, types, where) | {
-        "layer_windows": period([reach * (kind == SLIDING) for kind in types]),
+    return rotary_of_types(declared, bases, types, where) | {
+        "layer_windows": period([reach if kind == SLIDING else 0 for kind in types]),
         "num_virtual": 0,
         "max_positions": 0,
         "head_transform": whole,

@@ -63,8 +63,8 @@ def _opt(checkpoint: Checkpoint) -> Changes:
     OPT-350M maps embeddings before positions are added. The table and the output matrix that it
     makes are two, because there is a map on either side.
     """
-    config, tensors, given, where = checkpoint
-    removed = check_value(given.get(REMOVED, False), bool, REMOVED, where)
+    config, tensors, declared, where = checkpoint
+    removed = check_value(declared.get(REMOVED, False), bool, REMOVED, where)
     maps = [f"model.decoder.project_{side}.weight" for side in ("in", "out")]
     changes: Changes = {"final_norm": config.norm_first and not removed}
     if not {*maps} <= tensors.keys():
@@ -94,14 +94,14 @@ def _check_opt(config: ModelConfig) -> None:
 
 def _neo(checkpoint: Checkpoint) -> Changes:
     """GPT-Neo's windows: local layers see `window_size` slots, of which one is the query's own."""
-    config, _, given, where = checkpoint
+    config, _, declared, where = checkpoint
     key = "attention_layers"
-    kinds = given.get(key)
+    kinds = declared.get(key)
     if kinds is None:
         kinds = []
         key = "attention_types"
         try:
-            for names, times in given.get(key) or [[[GLOBAL, LOCAL], config.num_layers // 2]]:
+            for names, times in declared.get(key) or [[[GLOBAL, LOCAL], config.num_layers // 2]]:
                 kinds += list(names) * times
         except (TypeError, ValueError):
             kinds = None
@@ -112,14 +112,14 @@ def _neo(checkpoint: Checkpoint) -> Changes:
     ):
         raise CheckpointError(
             f"{where}: {key} must have {GLOBAL} or {LOCAL} for each of {config.num_layers} "
-            f"layers, got {given.get(key)!r}"
+            f"layers, got {declared.get(key)!r}"
         )
-    window = check_value(given.get("window_size", 256), int, "window_size", where)
+    window = check_value(declared.get("window_size", 256), int, "window_size", where)
     if LOCAL in kinds and window < 2:
         raise CheckpointError(f"{where}: window_size must show another slot, got {window}")
     # a layer sees itself, too
-    windows = period([(window - 1) * (kind == LOCAL) for kind in kinds])
-    width = {} if given.get("intermediate_size") else {"ffn_width": 4 * config.width}
+    windows = period([window - 1 if kind == LOCAL else 0 for kind in kinds])
+    width = {} if declared.get("intermediate_size") else {"ffn_width": 4 * config.width}
     return {"layer_windows": windows if any(windows) else (), **width}
 
 

@@ -78,21 +78,21 @@ T5, T5_GATED = (
 
 
 def _t5(checkpoint: Checkpoint) -> Changes:
-    _, _, given, where = checkpoint
+    _, _, declared, where = checkpoint
     key = "feed_forward_proj"
-    projection = check_value(given.get(key, "relu"), str, key, where)
+    projection = check_value(declared.get(key, "relu"), str, key, where)
     if projection not in PROJECTIONS:
         known = " or ".join(PROJECTIONS)
         raise CheckpointError(f"{where}: feed_forward_proj must be {known}, got {projection!r}")
     gate, activation = PROJECTIONS[projection]
     for other, expected in (("dense_act_fn", activation), ("is_gated_act", gate)):
         # what transformers derives and writes, too, counts there
-        if (stated := given.get(other)) is not None and ACTIVATIONS.get(
+        if (stated := declared.get(other)) is not None and ACTIVATIONS.get(
             str(stated), stated
         ) != expected:
             raise CheckpointError(f"{where}: {key} is {projection!r}, but {other} is {stated!r}")
     # before it had a name of its own, the scale went by whether the output matrix was tied
-    scaled = given.get("scale_decoder_outputs", given.get("tie_word_embeddings") is not False)
+    scaled = declared.get("scale_decoder_outputs", declared.get("tie_word_embeddings") is not False)
     scaled = check_value(scaled, bool, "scale_decoder_outputs", where)
     return {"ffn_gate": gate, "activation": activation, "output_scale": scaled}
 

@@ -131,12 +131,12 @@ def pack_towers(entries: Changes) -> Changes:
 
 def _t5gemma(checkpoint: Checkpoint) -> Changes:
     """Heads of keys and values, rotary positions, and whether the towers share an embedding."""
-    config, tensors, given, where = checkpoint
-    refuse(given, {"query_pre_attn_scalar": config.key_width}, where)
+    config, tensors, declared, where = checkpoint
+    refuse(declared, {"query_pre_attn_scalar": config.key_width}, where)
     # transformers ties the output to the decoder's embedding, and leaves the encoder's alone
     first, second = (tensors.get(f"model.{side}.{EMBED}") for side in SIDES)
     shared = first is None or second is None or equal_tensors(first, second)
-    changes = head_groups(checkpoint) | rotary(ropes(given, where), where, given[BASE])
+    changes = head_groups(checkpoint) | rotary(ropes(declared, where), where, declared[BASE])
     return changes | {"shared_embeddings": shared}
 
 

@@ -92,7 +92,9 @@ def byte_fallback(pieces: Pieces, begins: bool, **options: Any) -> Any:
     options |= {"fuse_unk": True, "byte_fallback": True}
     tokenizer = Tokenizer(models.BPE(dict(pieces.ids), list(pieces.merges), **options))
     steps: list[Any] = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
-    tokenizer.decoder = decoders.Sequence(steps + [decoders.Strip(" ", 1, 0)] * begins)
+    if begins:
+        steps.append(decoders.Strip(" ", 1, 0))
+    tokenizer.decoder = decoders.Sequence(steps)
     return tokenizer
 
 
