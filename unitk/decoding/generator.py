@@ -173,7 +173,8 @@ class Generator(SourceEncoder):
         return [(best or [NO_WORDS])[0] for best in self.outputs(Sources([[]] * count), config)]
 
     def _build_config(self, options: Mapping[str, Any], scores: bool = False) -> GenerateConfig:
-        used = (select_scored if scores else select_defaults)(self.defaults, options)
+        select = select_scored if scores else select_defaults
+        used = select(self.defaults, options)
         with naming_defaults(used):
             return make_config(GenerateConfig, {**used, **options})
 

@@ -54,8 +54,9 @@ class UnitkLM(LM):
         pairs = list[tuple[Ids, Ids]]()
         for context, text in (request.args for request in requests):
             kept = context.rstrip()  # a blank at the end belongs to the word behind it
-            rest = (vocab.encode_inside if kept else vocab.encode)(context[len(kept) :] + text)
-            pairs.append((np.array(vocab.encode(kept), np.int64), np.array(rest, np.int64)))
+            encode = vocab.encode_inside if kept else vocab.encode
+            ids = encode(context[len(kept) :] + text)
+            pairs.append((np.array(vocab.encode(kept), np.int64), np.array(ids, np.int64)))
         return [(_sum(gains), bool(greedy.all())) for gains, greedy in self._score_pairs(pairs)]
 
     def loglikelihood_rolling(self, requests: Sequence[Any]) -> list[float]:

@@ -65,21 +65,15 @@ def class_sets(predicted: Sequence[Sequence[str]], wanted: Sequence[Sequence[str
     right_sets = [{*names} for names in wanted]
     pairs = [*zip(sets, right_sets, strict=True)]
     common = [len(names & right) for names, right in pairs]
-    num_predicted = [len(names) for names in sets]
-    num_right = [len(right) for right in right_sets]
+
+    def shares(sides: list[set[str]]) -> tuple[float, float]:
+        """The share of right classes of all texts together, and its mean over texts."""
+        of_texts = [n / max(len(side), 1) for n, side in zip(common, sides, strict=True)]
+        return sum(common) / max(sum(map(len, sides)), 1), _mean(of_texts)
+
     figures: dict[str, float | int] = {"accuracy": 100 * _mean([a == b for a, b in pairs])}
-    for kind, precision, recall in (
-        (
-            "micro",
-            sum(common) / max(sum(num_predicted), 1),
-            sum(common) / max(sum(num_right), 1),
-        ),
-        (
-            "macro",
-            _mean([n / max(size, 1) for n, size in zip(common, num_predicted, strict=True)]),
-            _mean([n / max(size, 1) for n, size in zip(common, num_right, strict=True)]),
-        ),
-    ):
+    kinds = zip(("micro", "macro"), shares(sets), shares(right_sets), strict=True)
+    for kind, precision, recall in kinds:
         f1 = 2 * precision * recall / max(precision + recall, 1e-30)
         values = {"f1": f1, "precision": precision, "recall": recall}
         figures |= {f"{name}_{kind}": 100 * value for name, value in values.items()}

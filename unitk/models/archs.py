@@ -45,25 +45,25 @@ def resize(
     )
 
 
-def small(config: Config, num_layers: int, width: int, num_heads: int) -> Config:
-    """A size that no paper has; weights begin with a variance of 1 / width.
+def small(config: Config, num_layers: int, width: int) -> Config:
+    """A size that no paper has, with 4 heads; weights begin with a variance of 1 / width.
 
     The papers' deviation of 0.02 was made for 768 and more: far narrower models hardly learn
     during their first hundreds of updates with it (docs/benchmarks/cpu.md).
     """
-    config = resize(config, num_layers, width, num_heads)
+    config = resize(config, num_layers, width, num_heads=4)
     return config if config.fan_in_init else replace(config, init_std=width**-0.5)
 
 
 def tiny(config: Config) -> Config:
     """2 layers of 64 for each tower, no dropout."""
     plain = replace(config, dropout=0.0, attention_dropout=0.0, activation_dropout=0.0)
-    return small(plain, 2, 64, 4)
+    return small(plain, 2, 64)
 
 
 def for_cpu(config: Config, num_layers: int = 4) -> Config:
     """256 wide; without attention dropout, which is slow on a CPU."""
-    return replace(small(config, num_layers, 256, 4), attention_dropout=0.0)
+    return replace(small(config, num_layers, 256), attention_dropout=0.0)
 
 
 def modern(config: Config, num_layers: int, width: int, num_heads: int, ffn_width: int) -> Config:
@@ -211,7 +211,7 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
         "BERT-large with SpanBERT's head, 337 M parameters.",
     ),
     "albert_tiny": (
-        replace(small(ALBERT, 2, 64, 4), embedding_width=16),
+        replace(small(ALBERT, 2, 64), embedding_width=16),
         "2 layers of 64 with the same weights, embeddings of 16: for tests.",
     ),
     "albert_small": (

@@ -388,7 +388,8 @@ def join_processes(shard: bool = False, apart: bool = False) -> Ranks:
     rank, world, local = process_ranks()
     if world == 1:
         return Ranks()
-    return (Sharded if shard else Group)(rank, world, local=local, apart=apart)
+    kind = Sharded if shard else Group
+    return kind(rank, world, local=local, apart=apart)
 
 
 def group_tensors(tensors: Sequence[Tensor]) -> list[list[Tensor]]:

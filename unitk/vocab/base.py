@@ -146,12 +146,14 @@ class Vocab:
         index_of = {SYMBOLS[name]: index for name, index in self.symbols.items() if name in SYMBOLS}
         ids: list[int] = []
         at = 0
+        encode = self.encode
         for mark in MARKED.finditer(text):
             # a symbol brings its own blank: the one before it would be a piece by itself
             part = text[at : mark.start()].rstrip()
-            ids += [*(self.encode_inside if at else self.encode)(part), index_of[mark[0]]]
+            ids += [*encode(part), index_of[mark[0]]]
             at = mark.end()
-        return ids + (self.encode_inside if at else self.encode)(text[at:])
+            encode = self.encode_inside
+        return ids + encode(text[at:])
 
     def encode_inside(self, text: str) -> list[int]:
         """The ids of a text that continues after a symbol; after a blank it begins a new word."""

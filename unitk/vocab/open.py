@@ -107,8 +107,8 @@ def open_released(
     if files.is_ours:
         model: VocabModel = SentencePiece(files.slow["*.model"].read_bytes())
         if not files.setting("keep_accents", True):
-            lowercase = files.setting("do_lower_case", False)
-            model = (Lowercased if lowercase else Unaccented)(model.data)
+            kind = Lowercased if files.setting("do_lower_case", False) else Unaccented
+            model = kind(model.data)
         return model, None
     merged = files.merged
     if merged is not None:

@@ -51,7 +51,7 @@ def predict(
     by half. Of an ensemble, each model reads the texts as its own task lays them out.
     """
     if len(model.members) > 1 and task.averages_labels:
-        return by_labels(model, task, sources, config, first, report)
+        return by_labels(model, sources, config, first, report)
     tasks = [own.with_trained(room=model.config.room) for own in model.tasks or [task]]
     task = tasks[0]
     _check_options(task, config)
@@ -113,7 +113,6 @@ def _check_options(task: Understanding, config: PredictConfig) -> None:
 
 def by_labels(
     model: Decoder,
-    task: Understanding,
     sources: Sequence[list[Ids]],
     config: PredictConfig,
     first: int,
@@ -158,7 +157,8 @@ def mean_output(models: Sequence[tuple[Model, list[Example]]]) -> Tensor:
         [ask] = batch.asks.values()
         # labels over the vocabulary are answers to be scored; other outputs are the task's to read
         words = ask.head == LM and ask.among is None
-        outputs.append((model.log_probs if words else model.output)(batch, ask).float())
+        read = model.log_probs if words else model.output
+        outputs.append(read(batch, ask).float())
     # heads of one kind average alike, however they pool states
     return outputs[0] if len(outputs) == 1 else model.heads.get(ask.head).mean(outputs)
 
