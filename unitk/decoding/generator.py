@@ -255,8 +255,7 @@ class Generator(SourceEncoder):
         sources = self.encode([task.texts(parts) for parts in texts])
         self.warned = self.warned or (task.counts_parts and check_parts(task, sources, first))
         predictions = predict(self.model, task, sources, config, first=first, report=report)
-        pairs = zip(texts, predictions, strict=True)
-        return [task.in_words(parts, prediction) for parts, prediction in pairs]
+        return [task.in_words(*pair) for pair in zip(texts, predictions, strict=True)]
 
     def score(
         self,

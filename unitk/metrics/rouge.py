@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
+from itertools import chain
 from typing import Literal
 
 from unitk.errors import DataError
@@ -56,13 +57,13 @@ def rouge(
 
     if kind == "ascii":
         remedy = "--rouge-words unicode counts words of any script"
-        if not any(re.search("[a-zA-Z0-9]", text) for several in references for text in several):
+        if not any(re.search("[a-zA-Z0-9]", text) for text in chain(*references)):
             raise DataError(
                 f"ROUGE counts words of a-z and digits only, and the references have none: {remedy}"
             )
-        words.warn_uncounted("rouge", (text for several in references for text in several), remedy)
+        words.warn_uncounted(chain(*references), remedy)
     marks = (separator, "\n")
-    texts = (text for each in (hypotheses, *references) for text in each)
+    texts = chain(hypotheses, *references)
     split = any(mark in text.strip() for text in texts for mark in marks)
     kinds = ROUGE if split else ROUGE[:3]
     scorer = RougeScorer(kinds, tokenizer=_Tokenizer(kind))

@@ -40,13 +40,13 @@ def share_of_letters(texts: Iterable[str], pattern: str) -> float:
     return letters / max(total, 1)
 
 
-def warn_uncounted(metric: str, texts: Iterable[str], remedy: str) -> None:
-    """Log a warning if a metric that knows words of a-z and digits leaves out much of the texts."""
+def warn_uncounted(texts: Iterable[str], remedy: str) -> None:
+    """Log a warning if ROUGE, which knows words of a-z and digits, leaves out much of the texts."""
     left = share_of_letters(texts, r"[^a-zA-Z0-9]")
     if left >= SOME:
         log.warning(
-            "%s counts a-z and digits only, and leaves out %.0f %% of the letters; %s",
-            *(metric, 100 * left, remedy),
+            "rouge counts a-z and digits only, and leaves out %.0f %% of the letters; %s",
+            *(100 * left, remedy),
         )
 
 

@@ -124,8 +124,8 @@ def load(
     rows = imported_rows(folder)
     model.leave_out(rows)
     model = model.to(device).eval()
-    readers = [make(one) for one in tasks.values() if one.name == "lm" and one is not chosen]
-    reader = readers[0] if readers else None
+    others = (one for one in tasks.values() if one.name == "lm" and one is not chosen)
+    reader = next(map(make, others), None)
     return Loaded(model, task, state["config"], rows, state=state, path=folder, reader=reader)
 
 
