@@ -283,7 +283,8 @@ USER = [{"role": "user", "content": f"Oslo\t{PASSAGE}"}]
         ("completions", {"model": "asker", "prompt": "a\ta", "echo": True}, 400, "echo", "false"),
         ("completions", {"prompt": "a", "key_phrases": ["a"]}, 400, "key_phrases", "prompts"),
         ("chat/completions", {"messages": USER}, 400, None, "models that were trained on pairs"),
-        ("chat/completions", {"model": "asker", "messages": []}, 400, "messages", ""),
+        ("chat/completions", {"model": "asker", "messages": []}, 400, "messages", "content"),
+        ("chat/completions", {"model": "asker"}, 400, "messages", "content"),
         ("chat/completions", {"model": "asker", "messages": "a"}, 400, "messages", "user"),
         ("chat/completions", {"model": "asker", "messages": USER * 2}, 400, "messages", "2 given"),
         (

@@ -63,7 +63,8 @@ def whole(given: Mapping[str, Any], name: str, least: int, default: int) -> int:
     value = given.get(name, default)
     # true is an integer in Python, but not in json
     right = isinstance(value, int) and not isinstance(value, bool) and value >= least
-    require(right, f"{name} must be an integer of at least {least}, got {value!r}")
+    above = f" of at least {least}" if least >= 0 or isinstance(value, int) else ""
+    require(right, f"{name} must be an integer{above}, got {value!r}")
     return int(value)
 
 
