@@ -60,12 +60,17 @@ def test_components_and_mixtures():
     ("given", "message"),
     [
         ({"lr": object()}, "--lr cannot be .*no option takes a object"),
+        ({"options": {"task.x": object()}}, "--task.x cannot be"),
         ({"options": "task.mask_ratio"}, "--options must be a dict, got 'task.mask_ratio'"),
     ],
 )
 def test_what_no_option_takes(given, message):
     with pytest.raises(UsageError, match=message):
         option_words(given)
+
+
+def test_names_that_are_no_texts_are_read_as_such():
+    assert option_words({"options": {3: 1}}) == ["--3=1"]  # which no verb has
 
 
 def test_signatures_name_every_option():

@@ -13,6 +13,8 @@ MINI = "unitk-base-en"
     ("load", "message"),
     [
         (lambda: unitk.load([]), "a list of models is empty"),
+        *((lambda bad=bad: unitk.load(bad), "--checkpoint .*got") for bad in (None, 3, b"a", [3])),
+        (lambda: unitk.load(MINI, options={3: 1}), "3"),
         (
             lambda: unitk.load(MINI, format="hff"),
             "--format: there is no format 'hff'; did you mean",

@@ -29,7 +29,7 @@ def option_words(arguments: Mapping[str, object]) -> list[str]:
         raise UsageError(f"--options must be a dict, got {of_components!r}")
     flat = {key: value for key, value in arguments.items() if key != "options"}
     for key, value in {**flat, **of_components}.items():
-        name = flag(key)
+        name = flag(str(key))
         if isinstance(value, Mapping):
             words += [f"{name}={label}={given_text(item, name)}" for label, item in value.items()]
         else:

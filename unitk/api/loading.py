@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from unitk import registry
 from unitk.api.arguments import settle
-from unitk.errors import require
+from unitk.errors import UsageError, require, show_value
 from unitk.options.fields import flag
 from unitk.options.settings import Origin, Settings, given_text
 
@@ -44,9 +44,8 @@ def load(
     cache. With a `format` ("hf", ...; `unitk convert --help` lists them), the checkpoint is that of
     another system, and `vocab` is its vocabulary if there is none in its folder. `options` override
     options of task and architecture that change no weight's shape: `{"task.delimiter": False}`.
-    `user_dir` is a folder of plug-ins. The defaults of generation come from the checkpoint's
-    generate.yaml (for an ensemble, from the first one). Raises `unitk.errors.CheckpointError`,
-    which names what is damaged or does not fit.
+    `user_dir` is a folder of plug-ins. The defaults of generation are those of the first
+    checkpoint's generate.yaml. Raises `unitk.errors.CheckpointError`, which names what is damaged.
     """
     settle()
     # what follows imports torch
@@ -57,7 +56,10 @@ def load(
     from unitk.training.device import named_device
 
     device = named_device(device)
-    paths = [Path(path)] if isinstance(path, str | Path) else [*map(Path, path)]
+    try:
+        paths = [Path(path)] if isinstance(path, str | Path) else [*map(Path, path)]
+    except TypeError as error:
+        raise UsageError(f"--checkpoint must be a path, got {show_value(path)}") from error
     require(len(paths) > 0, "--checkpoint is needed: a list of models is empty")
     given = _settings_of(options, user_dir)
     loaded = _open_each(paths, device, task, format, vocab, given)
@@ -78,8 +80,7 @@ def load(
         reader = None if lm is None else Generator(model, lm)
         return Generator(model, tasks[0], defaults[0], reader, about)
     # an ensemble takes sources of the length that all of its models saw in training
-    lengths = filter(None, (task.trained.max_source for task in tasks))
-    shortest = min(lengths, default=None)
+    shortest = min(filter(None, (task.trained.max_source for task in tasks)), default=None)
     tasks = [task.with_trained(max_source=shortest) for task in tasks]
     ensemble = join(list(zip(map(str, paths), models, tasks, strict=True)))
     return Generator(prepare_weights(ensemble, precision), tasks[0], defaults[0], None, about)
@@ -122,7 +123,8 @@ def _settings_of(options: Mapping[str, object] | None, user_dir: str | Path | No
     registry.load_plugins(Path(user_dir) if user_dir else None)
     texts: dict[str, str | None] = {}
     for key, value in (options or {}).items():
-        key, name = key.replace("-", "_"), flag(key)
+        key = str(key).replace("-", "_")
+        name = flag(key)
         require(key.startswith(("task.", "arch.")), f"{name}: options are task.* and arch.*")
         texts[key] = given_text(value, name)
     return Settings.of_texts(texts, Origin.FLAG)
