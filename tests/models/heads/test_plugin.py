@@ -24,7 +24,7 @@ from torch import nn
 from unitk.models.heads.base import Categorical
 from unitk.registry import register
 from unitk.slots import Ask, Example, stay
-from unitk.tasks.mlm import MLM, framed
+from unitk.tasks.mlm import MLM, frame_parts
 
 
 @register("head", "bag")
@@ -51,7 +51,7 @@ class Parity(MLM):
         self.heads = ("bag:parity:2",)
 
     def pretrain(self, text, rng):
-        tokens, seg = framed(text.parts, self.vocab.cls, self.vocab.sep)
+        tokens, seg = frame_parts(text.parts, self.vocab.cls, self.vocab.sep)
         slots = stay(tokens, np.arange(len(tokens)), seg=seg)
         every, label = np.arange(len(tokens))[None], text.parts[0][:1] % 2
         return Example({"x": slots}, [Ask("odd", "bag:parity", "x", every, label, np.ones(1, "f"))])
