@@ -17,7 +17,7 @@ from unitk.errors import CheckpointError
 from unitk.formats.archive import read_pickle, read_tensors, unwrap, without_prefix
 from unitk.formats.hf.families import families
 from unitk.formats.hf.folder import KIN, family_of, rename_tensors
-from unitk.formats.pickles import StandIn, harmless
+from unitk.formats.pickles import StandIn, is_harmless
 
 ROOT = pathlib.Path("model.pt")
 
@@ -127,7 +127,7 @@ def test_plain_values_of_libraries_are_read(tmp_path):
     + ["torch.hub.load", "pip.main", "trainer.parts.build", "operator.attrgetter", "pty.spawn"],
 )
 def test_functions_and_the_standard_library_are_not_harmless(name):
-    assert not harmless(name)
+    assert not is_harmless(name)
 
 
 def test_a_whole_model_is_named(save):

@@ -179,7 +179,9 @@ def measure(
         tokens=[tokens for tokens, _ in added],
         nats=np.array([nats for _, nats in added]),
         unknown=int(sum(counts.sum() for counts in spelled)),
-        altered=sum(bare(a) != bare(b) for a, b in zip(restored, sentences, strict=True)),
+        altered=sum(
+            strip_blanks(a) != strip_blanks(b) for a, b in zip(restored, sentences, strict=True)
+        ),
         windows=len(flat),
         draws=draws if drawn else 0,
     )
@@ -205,6 +207,6 @@ def spell(vocab: Vocab, sentence: str, ids: Ids) -> Ids:
     return np.where(unknown, np.maximum(size, 1), 0)
 
 
-def bare(text: str) -> str:
+def strip_blanks(text: str) -> str:
     """A text without blanks: vocabularies may change these."""
     return "".join(text.split())

@@ -109,11 +109,13 @@ def stand_ins(path: Path, zipped: bool) -> list[Any]:
             for _ in range(LEGACY):
                 kinds |= kinds_of(file)
     return [
-        (type(name, (kind,), {"of": name}), name) for name, kind in kinds.items() if harmless(name)
+        (type(name, (kind,), {"of": name}), name)
+        for name, kind in kinds.items()
+        if is_harmless(name)
     ]
 
 
-def harmless(name: str) -> bool:
+def is_harmless(name: str) -> bool:
     """Whether a name is that of plain values or, outside Python's library, of a class."""
     package = name.partition(".")[0]
     last = name.rpartition(".")[2].lstrip("_")

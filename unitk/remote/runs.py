@@ -167,11 +167,11 @@ def _mirrored_files(folder: Path) -> dict[str, object]:
     paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))}
     links = [name for name, path in paths.items() if path.is_symlink()]
 
-    def kept(name: str) -> bool:
+    def is_kept(name: str) -> bool:
         linked = any(name == link or name.startswith(f"{link}/") for link in links)
         return not linked and _is_mirrored(name)
 
-    return {name: path for name, path in paths.items() if path.is_file() and kept(name)}
+    return {name: path for name, path in paths.items() if path.is_file() and is_kept(name)}
 
 
 def _is_mirrored(name: str) -> bool:

@@ -86,7 +86,7 @@ def request(address: str, call: Callable[[], T]) -> T:
         except _failures() as error:
             lasts = isinstance(error, LASTING) or type(error).__name__ in UNSIGNED
             if lasts or pause is None:
-                raise _one_line(error, address, number, time.monotonic() - began) from None
+                raise _to_os_error(error, address, number, time.monotonic() - began) from None
             log.info("%s: %s; trying again", address, reason(error))
             # not the generator of a run, whose draws must not depend on a store
             time.sleep(pause * random.SystemRandom().uniform(0.5, 1.5))
@@ -101,7 +101,7 @@ def _failures() -> tuple[type[BaseException], ...]:
     return OSError, *(vars(module)[name] for module, types in imported for name in types)
 
 
-def _one_line(error: BaseException, address: str, tries: int, seconds: float) -> OSError:
+def _to_os_error(error: BaseException, address: str, tries: int, seconds: float) -> OSError:
     if isinstance(error, FileNotFoundError):
         return FileNotFoundError(errno.ENOENT, "there is no such file or bucket", address)
     if isinstance(error, PermissionError) or type(error).__name__ in UNSIGNED:

@@ -77,10 +77,12 @@ def change_text(key: str, was: Any, now: Any, options: Sequence[str]) -> str:
         several = len(now) - len(options) + 1
         new_values = [now[:several], *now[several:]]
         pairs = zip(options, old_values, new_values, strict=True)
-        return "; ".join(f"{name} {text(a)}, not {text(b)}" for name, a, b in pairs if a != b)
+        return "; ".join(
+            f"{name} {option_text(a)}, not {option_text(b)}" for name, a, b in pairs if a != b
+        )
     if key == "data":
         return "other texts"
-    return f"--{key} {text(was)}, not {text(now)}"
+    return f"--{key} {option_text(was)}, not {option_text(now)}"
 
 
 def pair_options(words: Any) -> list[str]:
@@ -94,12 +96,12 @@ def pair_options(words: Any) -> list[str]:
     return pairs
 
 
-def text(value: Any) -> str:
+def option_text(value: Any) -> str:
     """A value as a command line has it."""
     if isinstance(value, dict):
         value = [f"{key}={number:g}" for key, number in value.items()]
     if isinstance(value, list):
-        return ",".join(map(text, value)) or "none"
+        return ",".join(map(option_text, value)) or "none"
     return "none" if value is None else str(value)
 
 

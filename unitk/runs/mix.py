@@ -425,7 +425,7 @@ def mixture_lines(contents: Mapping[str, Any]) -> list[str]:
     lines = list[str]()
     for kind in ROUNDS:
         if contents[kind]:
-            lines += [f"{kind}:", *table_lines([flat(row) for row in contents[kind]])]
+            lines += [f"{kind}:", *table_lines([as_row(row) for row in contents[kind]])]
     return [*lines, f"found: {best_text(contents)}"]
 
 
@@ -434,7 +434,7 @@ def mixture_page(contents: Mapping[str, Any]) -> list[str]:
     lines = [f"`unitk train {' '.join(contents['mix']['train'])}`", ""]
     for kind in ROUNDS:
         if contents[kind]:
-            lines += [f"{kind}:", "", *markdown_table([flat(row) for row in contents[kind]]), ""]
+            lines += [f"{kind}:", "", *markdown_table([as_row(row) for row in contents[kind]]), ""]
     return [*lines, f"found: `{best_text(contents)}`"]
 
 
@@ -443,7 +443,7 @@ def best_text(contents: Mapping[str, Any]) -> str:
     return " ".join(f"--task {name}={n:g}" for name, n in contents[SEARCH][0]["shares"].items())
 
 
-def flat(row: Mapping[str, Any]) -> dict[str, Any]:
+def as_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row with its columns side by side."""
     shares = {name: f"{share:g}" for name, share in row["shares"].items()}
     losses = {f"{name}/loss": loss for name, loss in row["losses"].items()}

@@ -142,14 +142,14 @@ def test_a_curve_ends_where_one_head_is_left(run):
         assert loss(evaluation, step.gates) == step.figures["loss"]
     reported = []
     short = list(heads.curve(evaluation, 1, 0.5, MOST, reported.append))
-    assert sum(reported) == heads.removable(steps[0].gates, 0.5) == short[-1].removed
+    assert sum(reported) == heads.count_removable(steps[0].gates, 0.5) == short[-1].removed
     assert [step.removed for step in short] == [0, 4]
 
 
 def test_one_by_one_is_the_loss_of_each(run):
     evaluation = run("lm")
     gates = heads.open_gates(evaluation.model)
-    without, alone = heads.one_by_one(evaluation, gates, MOST, lambda done: None)
+    without, alone = heads.measure_each_head(evaluation, gates, MOST, lambda done: None)
     part = list(gates)[1]
     assert without[part][3] == pytest.approx(loss(evaluation, shut(gates, (part, 3))))
     others = [(part, head) for head in (0, 1, 2)]

@@ -19,8 +19,8 @@ from unitk.families.distillation.criterion import (
     PROJECT,
     attention_scores,
     distance,
-    diverge,
     score_distance,
+    teacher_divergence,
 )
 from unitk.slots import Example, collate, lm, stay
 
@@ -244,8 +244,8 @@ def test_distances_by_hand():
 def test_choices_that_are_none_change_nothing():
     ours, theirs = torch.tensor([[0.0, 1.0, 2.0]]), torch.tensor([[1.0, 0.0, 3.0]])
     wider = [F.pad(one, (0, 2), value=-math.inf).requires_grad_() for one in (ours, theirs)]
-    found = diverge(wider[0], wider[1].detach(), 2.0)
-    near(found, diverge(ours, theirs, 2.0))
+    found = teacher_divergence(wider[0], wider[1].detach(), 2.0)
+    near(found, teacher_divergence(ours, theirs, 2.0))
     found.sum().backward()
     assert wider[0].grad.isfinite().all()
 

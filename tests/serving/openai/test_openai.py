@@ -18,7 +18,7 @@ from unitk.errors import UnitkError  # noqa: E402  (after what may be missing)
 from unitk.serving.app import Server  # noqa: E402
 from unitk.serving.config import Limits  # noqa: E402
 from unitk.serving.hosts import Guard  # noqa: E402
-from unitk.serving.openai.spelling import Speller, find_stop, pieces_of, safe  # noqa: E402
+from unitk.serving.openai.spelling import Speller, find_stop, pieces_of, withhold_stops  # noqa: E402
 from unitk.serving.requests import Service  # noqa: E402
 
 PROMPT = "The water in the"
@@ -349,7 +349,7 @@ def test_a_character_comes_whole():
 
 def test_no_part_of_a_stop_string_is_seen():
     text, stops = "one two three END four", ["END", "three X"]
-    seen = [safe(text[:length], stops) for length in range(len(text) + 1)]
+    seen = [withhold_stops(text[:length], stops) for length in range(len(text) + 1)]
     assert seen[-1] == text[: find_stop(text, stops)] == text[:14]
     assert all(b.startswith(a) for a, b in zip(seen, seen[1:], strict=False))
     assert pieces_of("a  bc d", [(0, 1), (3, 5), (6, 7)]) == ["a", "  bc", " d"]

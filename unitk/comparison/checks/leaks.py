@@ -100,7 +100,7 @@ def search(task: Any, method: str, record: Record, index: int, tally: LeakCount)
         for ask, row in diff_asks(base, changed):
             tally.asked += 1
             noticed = reached[first[ask.tower] + row]
-            seen, elsewhere = notices(base, changed, noticed, ask.tower)
+            seen, elsewhere = sees_change(base, changed, noticed, ask.tower)
             tally.seen += seen
             tally.through += elsewhere and not seen
             if seen and not tally.example:
@@ -156,7 +156,7 @@ def diff_asks(example: Example, other: Example) -> Iterator[tuple[Any, int]]:
                 yield ask, row
 
 
-def notices(example: Example, other: Example, noticed: Bools, tower: str) -> tuple[bool, bool]:
+def sees_change(example: Example, other: Example, noticed: Bools, tower: str) -> tuple[bool, bool]:
     """Whether a slot sees a change in its own tower, and whether it sees one in another tower."""
     seen = elsewhere = False
     first = 0

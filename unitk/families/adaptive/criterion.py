@@ -72,7 +72,7 @@ class AdaptiveMasking:
 
     every: int
     kept: float
-    own: Tensor | None = field(default=None, init=False)
+    pending: Tensor | None = field(default=None, init=False)
     """What this rank predicted since the last update, [2, V]."""
 
     def counts(self, batch: Batch) -> dict[str, float]:
@@ -105,19 +105,19 @@ class AdaptiveMasking:
     def note(self, head: Difficulty, label_K: Tensor, correct_K: Tensor) -> None:
         """Remember which tokens were predicted, and whether rightly."""
         # made with the first batch, on the model's device
-        if self.own is None:
-            self.own = torch.zeros_like(head.seen)
-        self.own[0].index_add_(0, label_K, torch.ones_like(correct_K, dtype=self.own.dtype))
-        self.own[1].index_add_(0, label_K, correct_K.to(self.own.dtype))
+        if self.pending is None:
+            self.pending = torch.zeros_like(head.seen)
+        self.pending[0].index_add_(0, label_K, torch.ones_like(correct_K, dtype=self.pending.dtype))
+        self.pending[1].index_add_(0, label_K, correct_K.to(self.pending.dtype))
 
     def learn(self, model: Any, total: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> None:
         """Update the difficulties with the predictions of all ranks, which `total` adds up."""
         head = model.heads.get(DIFFICULTY)
-        counts_2V = torch.zeros_like(head.seen) if self.own is None else self.own
+        counts_2V = torch.zeros_like(head.seen) if self.pending is None else self.pending
         [seen_2V] = total({DIFFICULTY: counts_2V}).values()
         head.learn(seen_2V.to(head.seen.dtype), self.every, self.kept)
         # an update without texts on this rank adds nothing
-        self.own = None
+        self.pending = None
 
 
 def hide_by_weight(batch: Batch, weight_V: Tensor) -> Batch:

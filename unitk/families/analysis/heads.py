@@ -110,7 +110,7 @@ def report_figures(setup: Setup, gates: Gates, max_tokens: int) -> dict[str, flo
         return objective(setup, max_tokens, lambda done: None)  # the bar counts heads
 
 
-def one_by_one(
+def measure_each_head(
     setup: Setup, gates: Gates, max_tokens: int, report: Report
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """The loss without each head (section 3.2), and with it alone in its part (section 3.3)."""
@@ -143,7 +143,7 @@ def prune(gates: Gates, important: Gates, count: int) -> dict[str, Tensor]:
     return pruned
 
 
-def removable(gates: Gates, until: float) -> int:
+def count_removable(gates: Gates, until: float) -> int:
     """How many heads are the share `until` of all, where one head of each part stays."""
     total = sum(map(len, gates.values()))
     return min(round(until * total), total - len(gates))
@@ -159,7 +159,7 @@ def curve(
     """
     gates = open_gates(setup.model)
     total = sum(map(len, gates.values()))
-    last = removable(gates, until)
+    last = count_removable(gates, until)
     gone = 0
     yield Step(gates, report_figures(setup, gates, max_tokens))
     while gone < last:

@@ -238,7 +238,7 @@ def head_figures(parsed: config.Parsed) -> dict[str, Any]:
     gates = analysis.open_gates(evaluation.model)
     total = sum(map(len, gates.values()))
     dest = given.dest
-    passes = 2 * total * given.each + analysis.removable(gates, given.until)
+    passes = 2 * total * given.each + analysis.count_removable(gates, given.until)
     # opened at once, so that minutes are not spent before a folder is refused
     with nullcontext() if dest is None else new_folder(dest, "--dest", CheckpointError) as folder:
         if folder is not None:
@@ -246,7 +246,7 @@ def head_figures(parsed: config.Parsed) -> dict[str, Any]:
         tables = {"importance": analysis.importance(evaluation, gates, max_tokens)}
         with progress(passes, unit="heads") as report:
             if given.each:
-                without, alone = analysis.one_by_one(evaluation, gates, max_tokens, report)
+                without, alone = analysis.measure_each_head(evaluation, gates, max_tokens, report)
                 tables |= {"loss without the head": without, "loss with the head alone": alone}
             steps = list(analysis.curve(evaluation, given.step, given.until, max_tokens, report))
         if folder is not None:

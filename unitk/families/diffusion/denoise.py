@@ -127,7 +127,7 @@ class Canvas:
         starts = (now[1:] != now[:-1]).nonzero()[:, 0] + 1
         read, before = 0, None
         for a, b in pairwise([0, *starts.tolist(), len(now)]):
-            if not self.todo(a, b).any():
+            if not self.masked_slots(a, b).any():
                 continue
             if read < a:  # what was written, and cannot change
                 clean = self.slots[:, :, read:a]
@@ -136,7 +136,7 @@ class Canvas:
                 before = states[:, -1:]
             yield from self.write(a, b, int(now[a]) - 1, before)
 
-    def todo(self, a: int, b: int) -> Tensor:
+    def masked_slots(self, a: int, b: int) -> Tensor:
         """Which slots of columns [a, b) are still to be filled; none in a row that has its end."""
         ended = self.open & (self.asked & (self.token == self.task.vocab.sep)).any(1)
         masked = self.token == self.task.vocab.mask
@@ -153,9 +153,9 @@ class Canvas:
         noised[BORN].masked_fill_(self.real[:, a:b], time)
         sight = dense(noised, torch.cat([self.slots[:, :, :a], noised], 2))
         size = self.config.block_length or b - a
-        group = (self.todo(a, b).cumsum(1) - 1) // size
+        group = (self.masked_slots(a, b).cumsum(1) - 1) // size
         for number in range(int(group.max()) + 1):
-            left = self.todo(a, b) & (group == number)
+            left = self.masked_slots(a, b) & (group == number)
             passes = left.sum(1)  # of each row: what it shares a batch with changes nothing
             if self.config.steps is not None:
                 passes = torch.full_like(passes, self.config.steps)

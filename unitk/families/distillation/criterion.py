@@ -80,8 +80,8 @@ class Distillation:
         teacher = self.load_teacher(model)
         c = self.config
         with torch.no_grad():
-            targets = look(teacher, batch, c)
-        seen = look(model, batch, c)
+            targets = observe(teacher, batch, c)
+        seen = observe(model, batch, c)
         loss = Loss({}, {})
         for name, ask in batch.asks.items():
             both = _outputs(model, seen, batch, ask), _outputs(teacher, targets, batch, ask)
@@ -95,12 +95,12 @@ class Distillation:
         pairs = self.match_depths(model, teacher)
         if c.states_weight:
             slots_BT = self.compared_slots(batch)
-            apart = self.apart(model, seen, targets, pairs, slots_BT)
+            apart = self.states_distance(model, seen, targets, pairs, slots_BT)
             loss.sums["states"] = c.states_weight * apart
         if c.attention_weight:
             layers = [(a - 1, b - 1) for a, b in pairs if a and b]
             real_BT = _real(batch)
-            apart = differ(seen, targets, layers, real_BT, c.attention_loss)
+            apart = attention_distance(seen, targets, layers, real_BT, c.attention_loss)
             loss.sums["attention"] = c.attention_weight * apart
         return loss
 
@@ -159,7 +159,7 @@ class Distillation:
             head = model.heads.get(ask.head)
             # numbers have no distribution
             if isinstance(head, Categorical):
-                soft_K = diverge(output, target, self.config.temperature)
+                soft_K = teacher_divergence(output, target, self.config.temperature)
             else:
                 soft_K = (output - target).square()
             # behind the divergence, as the terms may overwrite the output
@@ -195,7 +195,7 @@ class Distillation:
         # 3 of 6 layers: 0=0, 1=2, 2=4, 3=6
         return pairs or [(n, round(n * theirs / ours)) for n in range(ours + 1)]
 
-    def apart(
+    def states_distance(
         self,
         model: Model,
         seen: Seen,
@@ -221,7 +221,7 @@ class Distillation:
         return torch.stack(sums).mean()
 
 
-def look(model: Model, batch: Batch, config: DistillConfig) -> Seen:
+def observe(model: Model, batch: Batch, config: DistillConfig) -> Seen:
     """Compute what the losses need of a model for a batch."""
     deep, inside = config.states_weight > 0, config.attention_weight > 0
     if not (deep or inside):
@@ -301,7 +301,7 @@ def attention_scores(attention: Attention, x_BTD: Tensor, view: View) -> Tensor:
     return score_BHTS.float()
 
 
-def differ(
+def attention_distance(
     seen: Seen,
     targets: Seen,
     layers: Sequence[tuple[int, int]],
@@ -332,7 +332,7 @@ def score_distance(a_BHTS: Tensor, b_BHTS: Tensor, kind: str) -> Tensor:
     return (a_BHTS - b_BHTS).square().sum(-1) / seen_BHTS.sum(-1).clamp(min=1)
 
 
-def diverge(output: Tensor, target: Tensor, temperature: float) -> Tensor:
+def teacher_divergence(output: Tensor, target: Tensor, temperature: float) -> Tensor:
     """The divergence [K] of outputs from the teacher's, times the square of the temperature.
 
     Outputs of several softmaxes (the borders of an answer) have the mean of theirs.

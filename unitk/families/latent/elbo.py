@@ -62,7 +62,7 @@ class ELBO:
         assert isinstance(model, Autoencoder)
         if model.training and self.config.aggressive_steps:
             # a weight without a gradient is left as it is by the optimizer, decay included
-            both = not self.encoder_alone(step, total)
+            both = not self.is_encoder_step(step, total)
             for parameter in model.generator_parameters():
                 parameter.requires_grad_(both)
         posterior = model.posterior(batch)
@@ -122,7 +122,7 @@ class ELBO:
         length_N = torch.bincount(doc_K, minlength=len(batch.owner)) + 1  # begin is not asked for
         return weight_K / length_N[doc_K]
 
-    def encoder_alone(self, step: int, total: int | None) -> bool:
+    def is_encoder_step(self, step: int, total: int | None) -> bool:
         """Whether update `step` trains the encoder only."""
         cycle = self.config.aggressive_steps + 1
         if total is None:
@@ -163,7 +163,7 @@ class Fusion:
         assert nll is not None and correct is not None
         unit = said_EZ.shape[1] ** 0.5
         pull = (own_EZ - said_EZ).norm(dim=1).sum() / unit
-        push = (apart(said_EZ) + apart(own_EZ)) / unit
+        push = (nearest_distances(said_EZ) + nearest_distances(own_EZ)) / unit
         return Loss(
             {"rec": rec, "fusion": self.config.beta * (pull - push)},
             {
@@ -179,7 +179,7 @@ class Fusion:
         return "--criterion fusion"
 
 
-def apart(z_EZ: Tensor) -> Tensor:
+def nearest_distances(z_EZ: Tensor) -> Tensor:
     """The sum over latents of the distance to the nearest other one; 0 where there is none."""
     if len(z_EZ) < 2:
         return z_EZ.new_zeros(())

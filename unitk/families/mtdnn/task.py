@@ -78,7 +78,7 @@ class MTDNN(Headed):
         return self.with_attributes(config=replace(self.config, corpus=name))
 
     @property
-    def own(self) -> Labelling:
+    def chosen_task(self) -> Labelling:
         """The task of the corpus that was chosen, or of the only one."""
         known = self.corpus_tasks
         name = self.config.corpus
@@ -94,7 +94,7 @@ class MTDNN(Headed):
     @property
     def form(self) -> str:  # type: ignore[override]
         # in training, each corpus has a form of its own
-        return self.own.form if self.config.corpus or len(self.corpus_tasks) == 1 else ""
+        return self.chosen_task.form if self.config.corpus or len(self.corpus_tasks) == 1 else ""
 
     @property
     def heads(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -106,16 +106,16 @@ class MTDNN(Headed):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        return self.own.labels
+        return self.chosen_task.labels
 
     def classify(self, parts: list[Ids], labels: Any, rng: np.random.Generator) -> Example:
         if self.config.corpus:
-            return self.ask_for(self.config.corpus, self.own.classify(parts, labels, rng))
+            return self.ask_for(self.config.corpus, self.chosen_task.classify(parts, labels, rng))
         # made up, to measure layouts: those of no other form have more slots
         return self.task_of_form("number").classify(parts, labels, rng)
 
     def lay_out(self, parts: list[Ids]) -> Example:
-        task = self.own
+        task = self.chosen_task
         names = (name for name, known in self.corpus_tasks.items() if known is task)
         return self.ask_for(next(names, "label"), task.lay_out(parts))
 
@@ -126,7 +126,7 @@ class MTDNN(Headed):
         return replace(example, asks=[replace(first, name=name, head=head), *others])
 
     def prediction(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
-        return self.own.prediction(parts, output)
+        return self.chosen_task.prediction(parts, output)
 
     def texts(self, parts: Sequence[str]) -> list[str]:
-        return self.own.texts(parts)
+        return self.chosen_task.texts(parts)

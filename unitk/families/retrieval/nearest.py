@@ -19,12 +19,12 @@ def rank_nearest(queries_QW: Floats, blocks: Iterable[Floats], most: int) -> tup
     texts if there are fewer. Of texts that are equally near, the first ones are found. Empty texts
     and queries, whose vectors are 0, have the cosine -inf.
     """
-    unit_QW = unit(queries_QW)
+    unit_QW = normalize_rows(queries_QW)
     scores_QK = np.zeros((len(unit_QW), 0), np.float32)
     number_QK = np.zeros((len(unit_QW), 0), np.int64)
     read = 0
     for block_NW in blocks:
-        unit_NW = unit(block_NW)
+        unit_NW = normalize_rows(block_NW)
         own_QN = unit_QW @ unit_NW.T
         own_QN[:, ~unit_NW.any(axis=1)] = -np.inf
         own_QN[~unit_QW.any(axis=1)] = -np.inf
@@ -40,7 +40,7 @@ def rank_nearest(queries_QW: Floats, blocks: Iterable[Floats], most: int) -> tup
     return scores_QK, number_QK
 
 
-def unit(vectors_NW: Floats) -> Floats:
+def normalize_rows(vectors_NW: Floats) -> Floats:
     """Vectors of length 1; those of empty texts, which are 0, stay."""
     vectors_NW = np.asarray(vectors_NW, np.float32)
     length_N1 = np.linalg.norm(vectors_NW, axis=1, keepdims=True)

@@ -155,7 +155,7 @@ def _tokenizers(model: Tokenizers) -> Entries:
         "model": "llama",
         "token_type": kinds,
         "scores": _scores(model, merges),
-        "add_space_prefix": _begins(spec),
+        "add_space_prefix": _prepends_blank(spec),
     }
 
 
@@ -167,7 +167,7 @@ def _scores(model: Tokenizers, merges: Sequence[Sequence[str]]) -> list[float]:
     return [-float(first.get(model.piece(index), len(merges))) for index in range(model.size)]
 
 
-def _begins(spec: Mapping[str, Any]) -> bool:
+def _prepends_blank(spec: Mapping[str, Any]) -> bool:
     """Whether a text gets a blank in front."""
     steps = [spec.get("normalizer"), spec.get("pre_tokenizer")]
     steps += [inner for step in steps if step for inner in step.get("normalizers", [])]

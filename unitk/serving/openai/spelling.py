@@ -64,7 +64,7 @@ def find_stop(text: str, stops: Sequence[str]) -> int | None:
     return min((at for stop in stops if (at := text.find(stop)) >= 0), default=None)
 
 
-def safe(text: str, stops: Sequence[str]) -> str:
+def withhold_stops(text: str, stops: Sequence[str]) -> str:
     """A growing text without what may yet become a stop string, or is behind one."""
     if (at := find_stop(text, stops)) is not None:
         return text[:at]

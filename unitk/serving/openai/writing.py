@@ -32,7 +32,7 @@ from unitk.serving.openai.fields import (
     stops,
     whole,
 )
-from unitk.serving.openai.spelling import Speller, find_stop, safe, without_ends
+from unitk.serving.openai.spelling import Speller, find_stop, withhold_stops, without_ends
 from unitk.serving.route import abilities, count_tokens
 from unitk.serving.routes import DecodingRoute, Wanted
 from unitk.serving.streams import Stream
@@ -224,7 +224,7 @@ class WritingRoute(DecodingRoute):
             text = speller.add(words[seen:])
             seen = max(seen, len(words))  # what failed beside others is written anew
             if tells and self.on_text is not None:
-                known = stable_part(safe(text, self.stops), self.config)
+                known = stable_part(withhold_stops(text, self.stops), self.config)
                 self.on_text((place, before + known))
             over = find_stop(text, self.stops) is not None or has_sentences(text, self.config)
             return seen == len(words) and over

@@ -173,13 +173,13 @@ class LatentSpace:
         return spread * rng.standard_normal((count, self.dimensions), np.float32)
 
     def _prompt(self, text: str, ids: npt.NDArray[np.integer[Any]], truncate: bool) -> Example:
-        def over(prompt: Example) -> int:
+        def excess(prompt: Example) -> int:
             return overrun(prompt, self.protocol, 1, self.model.config)[0]
 
-        _, prompt, _ = shorten_source([ids.astype(np.int64)], self.task.prompt, over, truncate)
-        if over(prompt) > 0:
+        _, prompt, _ = shorten_source([ids.astype(np.int64)], self.task.prompt, excess, truncate)
+        if excess(prompt) > 0:
             raise DataError(
-                f"{text[:40]!r}... is too long for the encoder by {over(prompt)} tokens; "
+                f"{text[:40]!r}... is too long for the encoder by {excess(prompt)} tokens; "
                 "--truncate shortens it"
             )
         return prompt

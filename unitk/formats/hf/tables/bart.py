@@ -11,7 +11,7 @@ from torch import Tensor
 from unitk.errors import CheckpointError
 from unitk.formats.hf.families import CLASSIFIER, PLACES, SLOTS, TEXTS, Changes, Checkpoint, Family
 from unitk.formats.hf.generation import bart_opening, mbart_options
-from unitk.formats.hf.tables.t5 import begins_with
+from unitk.formats.hf.tables.t5 import t5_opening
 from unitk.formats.names import POSITIONS, Layout, Stored, cross_layer, layer, prefix_names
 from unitk.formats.settings import keys
 from unitk.models.config import ModelConfig
@@ -101,7 +101,7 @@ def _places(*, norm_first: bool, embedding_norm: bool) -> dict[str, Any]:
     return entries | {"normalize_embedding": embedding_norm}
 
 
-def _normed(config: ModelConfig, *, norm_first: bool, embedding_norm: bool) -> bool:
+def _has_norms(config: ModelConfig, *, norm_first: bool, embedding_norm: bool) -> bool:
     same_norms = (config.norm_first, config.embedding_norm) == (norm_first, embedding_norm)
     return same_norms and config.norm != "rms"
 
@@ -125,7 +125,7 @@ STATIC: dict[str, Any] = {
     "heads": {},
     "complete": _static,
     "options": {"opening": "pad"},
-    "folder_options": begins_with,
+    "folder_options": t5_opening,
     "usual": {"scale_embedding": False, "activation_function": "gelu"},
 }
 """Pegasus and Marian: their positions are sinusoids, which are a table here."""
@@ -145,7 +145,7 @@ register("model_type", "bart")(
             "opening": bart_opening(model_folder.declared, model_folder.path)
         },
         offset=lambda pad: 2,
-        fits=lambda config, arch: _normed(config, norm_first=False, embedding_norm=True),
+        fits=lambda config, arch: _has_norms(config, norm_first=False, embedding_norm=True),
     )
 )
 register("model_type", "pegasus")(
@@ -155,7 +155,7 @@ register("model_type", "pegasus")(
         name="Pegasus",
         presets=("pegasus_large",),
         fixed=_places(norm_first=True, embedding_norm=False),
-        fits=lambda config, arch: _normed(config, norm_first=True, embedding_norm=False),
+        fits=lambda config, arch: _has_norms(config, norm_first=True, embedding_norm=False),
     )
 )
 register("model_type", "marian")(
@@ -169,7 +169,7 @@ register("model_type", "marian")(
             "share_encoder_decoder_embeddings": True,
         },
         whole="MTModel",
-        fits=lambda config, arch: _normed(config, norm_first=False, embedding_norm=False),
+        fits=lambda config, arch: _has_norms(config, norm_first=False, embedding_norm=False),
     )
 )
 register("model_type", "mbart")(
@@ -186,6 +186,6 @@ register("model_type", "mbart")(
         options={"opening": "both"},
         folder_options=mbart_options,
         offset=lambda pad: 2,
-        fits=lambda config, arch: _normed(config, norm_first=True, embedding_norm=True),
+        fits=lambda config, arch: _has_norms(config, norm_first=True, embedding_norm=True),
     )
 )

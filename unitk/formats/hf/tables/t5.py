@@ -112,7 +112,7 @@ def _check_t5(config: ModelConfig) -> None:
     )
 
 
-def begins_with(model_folder: ModelFolder) -> dict[str, str]:
+def t5_opening(model_folder: ModelFolder) -> dict[str, str]:
     """`--task.opening sep` where the decoder begins with the end of a text, not with [PAD]."""
     begins = model_folder.declared.get("decoder_start_token_id")
     return {"opening": "sep"} if model_folder.vocab and begins == model_folder.vocab.sep else {}
@@ -126,7 +126,7 @@ ALIKE: dict[str, Any] = {
     "heads": {TEXTS: CLASSIFIER, PLACES: SLOTS[PLACES]},
     "roots": {TEXTS: "transformer."},
     "spelled": extra_ids,
-    "folder_options": begins_with,
+    "folder_options": t5_opening,
     "keys": T5_KEYS,
     "complete": _t5,
     "entries": _about_t5,
