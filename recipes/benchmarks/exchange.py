@@ -34,6 +34,7 @@ import unitk
 from unitk import registry
 from unitk.api.text_model import TextModel
 from unitk.decoding.config import GenerateConfig, make_config
+from unitk.decoding.texts.sources import Sources
 from unitk.formats.hf.families import GEMMA_TEXTS, MODEL_TYPE, TEXTS, Family, families
 from unitk.formats.hf.folder import write
 from unitk.formats.hf.generation import opening
@@ -181,7 +182,7 @@ def written(theirs: Any, folder: Path, texts: tuple[str, ...], beam: int) -> str
     start, same = opening(came.task), 0
     limit = WORDS + len(start or [0]) - 1
     more = {"max_new_tokens": limit, "min_new_tokens": limit, "forced_eos_token_id": None}
-    for source, every in zip(sources, came.outputs(sources, config), strict=True):
+    for source, every in zip(sources, came.outputs(Sources(sources), config), strict=True):
         towers = came.task.prompt(source).towers
         ids = torch.from_numpy(towers["enc" if start else "x"].token)[None]
         made = theirs.generate(ids, num_beams=beam, num_return_sequences=beam, **more)

@@ -22,6 +22,7 @@ NAMES = ["toy_copy", "vae_toy", "vae_captions", "vae_grid", "compare", "qg_squad
 NAMES += [
     "ablation",
     "distill",
+    "domain",
     "babylm",
     "glue",
     "lowdata",

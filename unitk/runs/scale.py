@@ -199,7 +199,7 @@ def ladder(given: Options, base: Sequence[str]) -> list[Rung]:
     for word in base:
         name = word.split("=")[0].removeprefix("--")
         name = name.replace("_", "-")
-        require(name not in OWN, f"--{name} excludes unitk scale: {OWN.get(name)}")
+        require(name not in OWN, f"--{name} excludes a ladder: {OWN.get(name)}")
     for option, values in (
         ("sizes", given.sizes),
         ("tokens", given.tokens),
