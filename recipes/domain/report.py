@@ -18,7 +18,7 @@ from stages import arguments, publish, table
 
 Floats = npt.NDArray[np.floating[Any]]
 
-PENALTY = 0.003
+PENALTY = 0.01
 """C of scikit-learn's logistic regression on standardised states; it was not tuned by set."""
 
 
