@@ -177,7 +177,7 @@ class Format:
 
 
 def build_stored(stored: StoredModel, given: Settings) -> Loaded:
-    """A model in evaluation mode of what was found in a checkpoint, with the options `given`.
+    """Build a model in evaluation mode from a stored one, with the options `given`.
 
     Symbols that the vocabulary has beyond the checkpoint's rows get rows of their own, whose logits
     are -inf. Raises `CheckpointError` for files that do not fit, and `UsageError` where an option

@@ -107,7 +107,7 @@ def _file(full: str, repo: str, revision: str | None, file: str) -> Path:
 
 
 def _record(full: str, commit: str, paths: dict[str, Path]) -> None:
-    """Keep what was fetched for the record of a run, a corpus or a checkpoint."""
+    """Note revision and hashes, which a run, a corpus or a checkpoint records as its sources."""
     hashes = {name: digest(path) for name, path in sorted(paths.items())}
     pretrained.fetched[full] = {"revision": commit, "sha256": hashes}
     log.info("%s is revision %s", full, commit)

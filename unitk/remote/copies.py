@@ -66,7 +66,7 @@ def most_bytes() -> int:
 
 
 def make_room(added: int) -> None:
-    """Count what was added, and remove what was used longest ago if the cache is too large."""
+    """Count `added` bytes; if the cache is too large, remove the least recently used entries."""
     global _added
     _added += added
     # to look at every file takes a while: not for each block

@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 def bring(address: str, resume: bool) -> Path:
-    """The folder on this machine of a mirrored run; with `resume`, as it is in the store.
+    """The local folder of a mirrored run; with `resume`, made equal to the run in the store.
 
     Raises `UsageError` if the store does not answer.
     """
@@ -189,7 +189,7 @@ def _send(store: Store, address: str, folder: Path, name: str) -> None:
 
 
 def _upload(store: Store, address: str, folder: Path, stored: list[str]) -> None:
-    """Upload a checkpoint, its manifest at last."""
+    """Upload a checkpoint, its manifest last: without one, it does not count as a checkpoint."""
     manifest = (folder / MANIFEST).read_bytes()
     key = address, MANIFEST
     if MANIFEST in stored:

@@ -78,7 +78,7 @@ def filesystem(protocol: str) -> Any:
 
 
 def request(address: str, call: Callable[[], T]) -> T:
-    """Make a request, again while it fails; at last an OSError is raised."""
+    """Make a request, repeated while it fails; raises OSError after the last try."""
     began = time.monotonic()
     for number, pause in enumerate((*PAUSES, None), 1):
         try:
@@ -133,13 +133,13 @@ class Store:
 
     @property
     def fs(self) -> Any:
-        """fsspec's object; asked for each time, as one of another process is of no use."""
+        """fsspec's file system; opened at each use, as one of a parent process does not work."""
         return filesystem(self.protocol)
 
     def limit(self, size: int = 0) -> dict[str, float]:
-        """The time that a try may take with so many bytes, as an argument of fsspec's methods.
+        """The time limit of a try that transfers `size` bytes, as an argument of fsspec's methods.
 
-        A server that takes a connection and says nothing would be waited for without an end.
+        Without it, a server that accepts a connection and sends nothing would block for ever.
         """
         return {"timeout": ANSWER + size / SLOWEST} if self.fs.async_impl else {}
 

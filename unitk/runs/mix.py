@@ -94,7 +94,7 @@ class Options(Checked):
 
 
 def value(argv: Sequence[str]) -> dict[str, Any]:
-    """Search, and verify what is found; returns the contents of mix.json."""
+    """Search, and verify the best mixture; returns the contents of mix.json."""
     return search_mixtures(*parse_experiment("mix", Options, argv))
 
 
@@ -163,7 +163,7 @@ class MixtureSearch:
                 cut_corpus(corpus, place, self.given.divide, self.whole.config.seed)
 
     def judge(self, mixtures: Sequence[Shares], kind: str, contents: dict[str, Any]) -> None:
-        """Train and judge mixtures, and write what is found into mix.json."""
+        """Train and judge mixtures, and write their losses and ranks into mix.json."""
         self.train(mixtures, kind, contents["losses"])
         contents[kind] = self.rows(mixtures, kind, contents["losses"])
         files.write(self.given.save_dir / MIX_FILE, json.dumps(contents, indent=1) + "\n")
@@ -263,7 +263,7 @@ def check_losses(path: Path, losses: Any, tasks: Sequence[str]) -> None:
 
 
 def rounds_of(given: Options, runs: int) -> list[tuple[str, str, int]]:
-    """The name, the kind and the number of runs of each round; the first one has so many."""
+    """The name, the kind and the number of runs of each round; the first round has `runs`."""
     count = len(given.tasks)
     rounds = [("first", SEARCH, runs), ("near the best", SEARCH, count * (count - 1))]
     whole = [("whole", WHOLE, 1 + count)] if given.verify else []

@@ -22,7 +22,7 @@ HELD_OUT = ("valid", "test")
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of a check: its status, its subject, and what was found."""
+    """One line of a check: its status, its subject, and the result as text."""
 
     status: Status
     check: str

@@ -64,7 +64,7 @@ def _parts(model: Model) -> dict[str, HeadParts]:
 
 @contextmanager
 def gate(model: Model, gates: Gates) -> Iterator[None]:
-    """While entered, what each head finds is multiplied by its gate."""
+    """A context in which the output of each head is multiplied by its gate."""
     parts = _parts(model)
     try:
         for name, gate in gates.items():
@@ -144,7 +144,7 @@ def prune(gates: Gates, important: Gates, count: int) -> dict[str, Tensor]:
 
 
 def count_removable(gates: Gates, until: float) -> int:
-    """How many heads are the share `until` of all, where one head of each part stays."""
+    """The number of heads to remove: the share `until` of all, but one head of each part stays."""
     total = sum(map(len, gates.values()))
     return min(round(until * total), total - len(gates))
 
@@ -196,7 +196,7 @@ def write(setup: Setup, gates: Gates, folder: Path) -> None:
 
 
 def _cut(tensor: Tensor, leaf: str, attention: HeadParts, left: Tensor) -> Tensor:
-    """What of a part's tensor belongs to the heads that are left."""
+    """The rows or columns of a part's tensor that belong to the heads that are left."""
     whole = attention.num_heads
     if leaf.startswith("qkv."):
         # queries, keys and values lie one below the other, each with a stretch for each head

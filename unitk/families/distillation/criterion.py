@@ -222,7 +222,7 @@ class Distillation:
 
 
 def observe(model: Model, batch: Batch, config: DistillConfig) -> Seen:
-    """Compute what the losses need of a model for a batch."""
+    """Run a model on a batch and keep the states and attention scores that the losses compare."""
     deep, inside = config.states_weight > 0, config.attention_weight > 0
     if not (deep or inside):
         # to count the slots that are read, the host would have to wait for a GPU
@@ -262,7 +262,7 @@ def _first(batch: Batch) -> Tensor:
 def _record_inputs(
     tower: nn.Module, recording: bool
 ) -> Iterator[list[tuple[Attention, Tensor, View]]]:
-    """While entered, what enters each attention of a tower is listed, layer by layer."""
+    """A context that lists the inputs of each attention of a tower, layer by layer."""
     calls: list[tuple[Attention, Tensor, View]] = []
     if not recording:
         yield calls

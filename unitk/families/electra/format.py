@@ -103,7 +103,7 @@ def _check(config: ModelConfig) -> None:
 
 
 def of_discriminator(name: str, config: ModelConfig) -> bool:
-    """Whether a tensor is one of the tower and its heads, and not of the generator beside it."""
+    """Whether a tensor belongs to the discriminator and its heads rather than to the generator."""
     beside = isinstance(config, ElectraConfig) and config.generator_divisor > 0
     return not (beside and name.startswith(("generator.", "heads.lm.")))
 

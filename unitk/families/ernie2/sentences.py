@@ -69,9 +69,9 @@ def shuffle_segments(
 def find_connectives(
     text: Ids, starts: Ids, words: Bools, markers: dict[tuple[int, ...], int]
 ) -> list[tuple[int, int, int]]:
-    """The sentences that begin with a connective and have another before them: number, size and
-    class of the connective.
+    """Find the sentences that begin with a connective and are not the first of their text.
 
+    Returns the number of each, and the size in tokens and the class of its connective.
     `starts` are the offsets of all sentences. `words` [n] tells which tokens begin a word: one must
     stand behind a connective.
     """

@@ -176,7 +176,7 @@ def vectors_of(given: Options, generator: Any, texts: Sequence[Passage]) -> Iter
 
 
 def open_vectors(path: Path, count: int) -> Floats:
-    """Stored vectors [N, W] of so many documents, which stay on disk."""
+    """The stored vectors [N, W] of `count` documents, memory-mapped; `DataError` for others."""
     try:
         vectors: Floats = np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError as error:

@@ -52,8 +52,11 @@ def layout(tokens: Ids, seg: Ids, pos: Ids, at: Ids, predicted: Ids, *, asking: 
 
 
 def order(late: Bools, size: int, rng: np.random.Generator) -> Ids:
-    """When slots come: of each run of `size` slots first those that are not `late`, at one time,
-    then the others one by one at random, at odd times."""
+    """The time at which each slot comes.
+
+    A text is cut into runs of `size` slots. The slots of a run that are not `late` come first, all
+    at one even time. Its late ones follow in a random order, each at an odd time of its own.
+    """
     run = np.arange(len(late)) // size
     place = np.flatnonzero(late)
     # a random order within each run

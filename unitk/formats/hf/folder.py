@@ -46,7 +46,7 @@ from unitk.formats.hf.families import (
     layout_of,
 )
 from unitk.formats.hf.generation import FILE, decoding_of, generation
-from unitk.formats.hf.heads import KEPT, detect_task, head_settings, named_classes
+from unitk.formats.hf.heads import KEPT, Tuned, detect_task, head_settings, named_classes
 from unitk.formats.hf.templates import copy_templates
 from unitk.formats.hf.tokenizer import tokenizer_settings, write_tokenizer
 from unitk.formats.hf.usage import check_sight, sight_of, tag, type_of, usage
@@ -101,16 +101,7 @@ def find(path: Path, vocab: Path | None) -> StoredModel:
     )
     config = settings.with_values(config, where, **changes | fine.changes)
     checks.check_word_output(config, family, declared, where)
-    task = fine.task
-    options = fine.options
-    answers = False
-    # a folder of others tells no task; it was trained to see both sides, so it fills masks
-    if family.both_ways and family.is_open(declared):
-        task = "mlm"
-        options = {}
-    kept = settings.check_value(declared.get(KEPT, {}), dict, KEPT, where)
-    if "task" in kept:
-        task, options, answers = _read_kept(kept, where)
+    task, options, answers = _stored_task(family, fine, declared, where)
     return StoredModel(
         weights,
         tensors,
@@ -134,6 +125,19 @@ def _vocab(folder: Path, vocab: Path | None) -> Vocab | None:
         return open_beside(folder, vocab)
     is_whole = vocab is None and is_released(folder)
     return open_vocab(folder) if is_whole else vocab_beside(folder, vocab)
+
+
+def _stored_task(
+    family: Family, fine: Tuned, declared: Mapping[str, Any], where: Path
+) -> tuple[str, Mapping[str, str], bool]:
+    """The task of a folder, its options, and whether it learned from pairs."""
+    kept = settings.check_value(declared.get(KEPT, {}), dict, KEPT, where)
+    if "task" in kept:
+        return _read_kept(kept, where)
+    # a folder of others names no task; it was trained to see both sides, so it fills masks
+    if family.both_ways and family.is_open(declared):
+        return "mlm", {}, False
+    return fine.task, fine.options, False
 
 
 def _read_kept(kept: Mapping[str, Any], where: Path) -> tuple[str, Mapping[str, str], bool]:

@@ -162,7 +162,7 @@ def opening(task: Task) -> list[int] | None:
 
 
 def bart_opening(config: Mapping[str, Any], folder: Path) -> str:
-    """The `--task.opening` of a BART, by what its decoder reads first.
+    """The `--task.opening` of a BART, from the first symbols of its decoder.
 
     Where the model itself writes the second symbol, it has learned the one with which texts begin:
     [CLS], unless there is a tokenizer.json that adds [SEP] only. Of symbols that no

@@ -168,7 +168,7 @@ class WritingRoute(DecodingRoute):
         return job
 
     def read_stream(self) -> tuple[bool, bool]:
-        """Whether events are wanted, and whether the last of them tells the usage."""
+        """Whether the client asks for a stream of events, and for the usage in the last one."""
         streams = read_flag(self.given, "stream")
         options = self.given.get("stream_options")
         options = {} if options is None else options
@@ -187,7 +187,7 @@ class WritingRoute(DecodingRoute):
             )
 
     def seeded(self, prompts: Iterable[Prompt]) -> list[Wanted]:
-        """The prompts of outputs, each drawn with a number of its own, whatever is beside it."""
+        """The prompts, each with a number that seeds its draws, whatever its batch holds."""
         seed = self.given.get("seed")
         whole(self.given, "seed", -(2**63), 0)
         # numbers that seed draws are no less than 0; those of a request are neighbours
@@ -213,7 +213,10 @@ class WritingRoute(DecodingRoute):
         return protocol.end if protocol else None
 
     def follow(self, place: int, prompt: Prompt, tells: bool) -> Callable[[Ids], bool]:
-        """What spells an output as it grows, `tells` of its text, and says where it is to stop."""
+        """A function of an output's ids so far, which returns whether the output is to stop.
+
+        If `tells` is set, it also sends the text so far to the client.
+        """
         speller = self.speller(prompt)
         seen = 0
         before = self.opening(place, prompt.source)
@@ -339,8 +342,10 @@ class WritingRoute(DecodingRoute):
 
     @abstractmethod
     def delta(self, index: int, text: str, first: bool, done: Any = None) -> dict[str, Any]:
-        """A choice in an event: what its text has grown by; at the end, the choice as it is `done`
-        in the answer."""
+        """A choice in an event, with the `text` that was added since the event before it.
+
+        `first` marks its first event. With the last one, `done` is the choice of the answer.
+        """
 
     @abstractmethod
     def text_in(self, choice: dict[str, Any]) -> str:
@@ -387,7 +392,7 @@ class Events(Stream):
         return self.route.delta(index, added, first, done)
 
     def write_chunk(self, choices: list[Any], **fields: Any) -> bytes:
-        """An event with what is told of choices."""
+        """A chunk of the stream: an event with these choices and further fields."""
         return server_event({**self.route.frame(self.route.event), "choices": choices, **fields})
 
 
