@@ -177,7 +177,7 @@ class UnitkModel(BaseFairseqModel):
             load_weights(network, folder, averages=True)
         return cls(network)
 
-    def state_dict(self, *args: Any, **more: Any) -> dict[str, Any]:
+    def state_dict(self, *args: Any, **options: Any) -> dict[str, Any]:
         """Tensors by the names that unitk stores, which `convert --from fairseq` reads."""
         return {MODEL + name: tensor for name, tensor in self.network.state_dict().items()}
 

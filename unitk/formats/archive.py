@@ -70,10 +70,10 @@ OTHERS = {
 """File of another framework -> whose it is, and what makes weights of PyTorch of it."""
 
 
-def find_file(path: Path, names: tuple[str, ...], what: str) -> Path:
+def find_file(path: Path, names: tuple[str, ...], kind: str) -> Path:
     """`path` itself if it is a file, else the first of `names` (or wildcards) in that folder.
 
-    Raises `CheckpointError` if none or several files match; `what` names the file in it.
+    Raises `CheckpointError` if none or several files match; `kind` names the file in it.
     """
     if path.is_file():
         return path
@@ -89,7 +89,7 @@ def find_file(path: Path, names: tuple[str, ...], what: str) -> Path:
             raise CheckpointError(
                 f"{path} has weights of {framework} ({matches[0].name}), not of PyTorch; {cure}"
             )
-    raise CheckpointError(f"{path} has no {what}: looked for {', '.join(names)}")
+    raise CheckpointError(f"{path} has no {kind}: looked for {', '.join(names)}")
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

@@ -171,7 +171,7 @@ def _explain(full: str, repo: str, kind: str, file: str = "") -> Iterator[None]:
         ) from None
 
 
-def _near_names(kind: str, repo: str, wanted: str) -> str:
+def _near_names(kind: str, repo: str, name: str) -> str:
     """The nearest names on the hub: of the owner's repositories, of revisions or of files."""
     from huggingface_hub import HfApi, errors
 
@@ -179,12 +179,12 @@ def _near_names(kind: str, repo: str, wanted: str) -> str:
     hub: Any = HfApi()
     failures: Any = (OSError, ValueError, *errors.HfHubHTTPError.__bases__)
     try:
-        if not wanted:
+        if not name:
             owner = repo.partition("/")[0]
-            wanted = repo
+            name = repo
             listing = hub.list_models if kind == "model" else hub.list_datasets
             names = [repository.id for repository in listing(author=owner, limit=500)]
-        elif "." in wanted and kind == "dataset":
+        elif "." in name and kind == "dataset":
             names = hub.list_repo_files(repo, repo_type=kind)
         else:
             refs = hub.list_repo_refs(repo, repo_type=kind)
@@ -192,4 +192,4 @@ def _near_names(kind: str, repo: str, wanted: str) -> str:
     except failures:
         return ""  # the error is about what was asked for
     shown = ", ".join(names[:SHOWN])
-    return nearest(wanted, names) or (f" (there are: {shown})" if shown else "")
+    return nearest(name, names) or (f" (there are: {shown})" if shown else "")

@@ -122,13 +122,13 @@ def config_of_preset(name: str) -> Any:
     return registry.get("arch", name)()
 
 
-def check_family(config: ModelConfig, name: str, free: Collection[str], what: str) -> None:
+def check_family(config: ModelConfig, name: str, free: Collection[str], target: str) -> None:
     """Raise `UsageError` for a setting that differs from the registered architecture `name`.
 
-    The fields in `free`, sizes and rates of dropout may differ. `what` names the target format.
+    The fields in `free`, sizes and rates of dropout may differ. `target` names the target format.
     """
     for difference in find_differences(config, name, free):
-        raise UsageError(f"{what} has {difference}")
+        raise UsageError(f"{target} has {difference}")
 
 
 def find_differences(config: ModelConfig, name: str, free: Collection[str]) -> list[str]:

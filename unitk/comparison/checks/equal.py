@@ -42,7 +42,7 @@ def valid_fingerprints(run: TrainedRun) -> str:
 def agree(name: str, values: Mapping[str, str]) -> Finding:
     """Whether a value is the same in all runs; the first run that differs is named."""
     (first, value), *rest = values.items()
-    other = next((name for name, one in rest if one != value), None)
+    other = next((run for run, its_value in rest if its_value != value), None)
     text = f"equal in {len(values)} runs" if other is None else f"{other} has other than {first}"
     return Finding("ok" if other is None else "FAULT", "equal", name, text)
 

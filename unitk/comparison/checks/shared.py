@@ -63,8 +63,11 @@ def compare_texts(
     text += f"; {100 * covered:.2f} % of {LONG}-grams"
     if every:
         text += f" (text {', '.join(str(i + 1) for i in np.flatnonzero(alike)[:SHOWN])})"
-    milder: Status = "note" if every or covered > allowed else "ok"
-    status: Status = "FAULT" if every > allowed * count else milder
+    status: Status = "ok"
+    if every > allowed * count:
+        status = "FAULT"
+    elif every or covered > allowed:
+        status = "note"
     figures = {"texts": count, "exact": exact, "near": every - exact, "grams": covered}
     return Finding(status, "shared", subject, text, figures)
 
