@@ -19,7 +19,7 @@ from stages import arguments, publish, table
 Floats = npt.NDArray[np.floating[Any]]
 
 PENALTY = 0.01
-"""C of scikit-learn's logistic regression on standardised states; it was not tuned by set."""
+"""C of scikit-learn's logistic regression on standardised states; 0.003 and 0.03 do as well."""
 
 
 def accuracies(

@@ -21,6 +21,8 @@ TOKENS=${TOKENS:-8192}
 SEED=${SEED:-1}
 RUN=${RUN:-runs/domain}
 mine "$RUN"
+unless_dry python3 -c "import sklearn" 2>/dev/null ||
+  { echo "recipes/domain needs scikit-learn, which is not installed here: pip install 'unitk[score]'" >&2; exit 2; }
 if [ -z "${DATA:-}" ]; then
   DATA=$RUN/sample shared=$here/../../../shared/data
   if [ -d "$shared/imdb" ]; then
