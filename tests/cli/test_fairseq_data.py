@@ -74,7 +74,8 @@ def test_training_is_that_on_a_corpus_of_ours(kind, task, tmp_path, capsys):
         found.append(losses(run))
     assert len(found[0]) == 4 and found[0] == found[1]
     more = f"--task {task} --data {kind} --save-dir {tmp_path / kind} {TINY} --resume"
-    train.run(more.replace("--max-steps 3", "--max-steps 5").split())
+    more = more.replace("--max-steps 3", "--max-steps 5")
+    train.run(more.split())
     assert len(losses(tmp_path / kind)) == 7
     with pytest.raises(UsageError, match="--data: contents.*not those"):
         train.run(more.replace(f"--data {kind} ", f"--data {kind}/valid ").split())

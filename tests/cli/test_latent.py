@@ -166,7 +166,7 @@ def test_restyle_moves_a_text_by_the_difference_of_two_labels(latent, space, tmp
 def test_labels_that_do_not_fit(latent, tmp_path, words, message):
     (tmp_path / "labelled.txt").write_text(LABELLED)
     verb, *rest = words.split()
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(UnitkError, match=message):
         latent(verb, *rest)
 
 
