@@ -249,13 +249,16 @@ def collate(rows: Sequence[Sequence[Example]]) -> Batch:
     examples = [example for row in rows for example in row]
     edge = np.cumsum([0, *map(len, rows)])  # the first example of each row, and the end
     names = list(examples[0].towers)
-    lines = {name: concatenate([e.towers[name] for e in examples]).table for name in names}
-    starts = {name: np.cumsum([0, *(len(e.towers[name]) for e in examples)]) for name in names}
-    last_doc = [np.maximum.reduceat(lines[name][DOC], starts[name][:-1]) for name in names]
+    tables = {name: [example.towers[name].table for example in examples] for name in names}
+    starts = {name: np.cumsum([0, *(t.shape[1] for t in tables[name])]) for name in names}
+    last_doc = [
+        np.maximum.reduceat(np.concatenate([t[DOC] for t in tables[name]]), starts[name][:-1])
+        for name in names
+    ]
     # docs count from 0 in each example, and from one example to the next in a batch
     num_docs = np.maximum.reduce(last_doc) + 1
     first_doc = np.append(0, num_docs.cumsum())
-    towers = {name: _pack(lines[name], starts[name], edge, first_doc) for name in names}
+    towers = {name: _pack(tables[name], starts[name], edge, first_doc) for name in names}
     row_docs = first_doc[edge]  # the first doc of each row, and the end
     most_docs = np.diff(row_docs).max()
     docs = row_docs[:-1, None] + np.arange(most_docs)
@@ -289,8 +292,7 @@ def collate(rows: Sequence[Sequence[Example]]) -> Batch:
 class _Packed:
     """A tower of a batch, and where the slots of the examples are in it."""
 
-    table: Ids
-    """[9, B, T]"""
+    table: Ids  # [9, B, T]
     num_keys: int
     """Slots behind the first so many of a row are nobody's keys."""
     starts: Ids
@@ -299,22 +301,25 @@ class _Packed:
     """Where each slot of that line is: flat numbers b * T + t."""
 
 
-def _pack(line: Ids, starts: Ids, edge: Ids, first_doc: Ids) -> _Packed:
-    """Cut the line [9, n] of all examples' slots into rows.
+def _pack(tables: list[Ids], starts: Ids, edge: Ids, first_doc: Ids) -> _Packed:
+    """Put the slots of all examples into rows.
 
-    Example i has the slots `starts[i : i + 2]` and its first doc is `first_doc[i]`; row b has the
-    examples `edge[b : b + 2]`.
+    Example i has the slots `tables[i]` [9, n], `starts[i : i + 2]` of all in a line, and its first
+    doc is `first_doc[i]`. Row b has the examples `edge[b : b + 2]`.
     """
     begins = starts[edge]
     lengths = np.diff(begins)
     width = -(-int(lengths.max()) // WIDTH) * WIDTH
-    # a pad looks at the first doc of its row and is never seen: no row of a mask is empty
-    table = np.full((len(FIELDS), len(lengths), width), PAD[..., None])
-    table[DOC] = first_doc[edge[:-1], None]
     moved = width * np.arange(len(lengths)) - begins[:-1]  # from the line to where a row begins
-    place = np.arange(line.shape[1]) + moved.repeat(lengths)
-    line[DOC] += first_doc[:-1].repeat(np.diff(starts))
-    table.reshape(len(FIELDS), -1)[:, place] = line
+    place = np.arange(starts[-1]) + moved.repeat(lengths)
+    table = np.empty((len(FIELDS), len(lengths), width), np.int64)
+    flat = table.reshape(len(FIELDS), -1)
+    for begin, slots in zip(place[starts[:-1]].tolist(), tables, strict=True):
+        flat[:, begin : begin + slots.shape[1]] = slots
+    flat[DOC, place] += first_doc[:-1].repeat(np.diff(starts))
+    for row, length in enumerate(lengths.tolist()):
+        table[:, row, length:] = PAD
+        table[DOC, row, length:] = first_doc[edge[row]]
     # Slots that are never born are no keys: a stable sort by (row, unborn) gives them the last
     # places of their row, so that keys are made of the first `num_keys` slots only.
     unborn = table[BORN] == NEVER
