@@ -8,6 +8,6 @@ def run_unitk() -> None:
     try:
         from unitk_cli.main import main
     except KeyboardInterrupt:
-        eval("0")  # as in `main`
+        eval("0")  # or Python, which met it in an exec, ends by the signal, not with a code
         sys.exit(130)
     main()
