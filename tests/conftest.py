@@ -97,6 +97,25 @@ def all_kernels() -> Iterator[None]:
         torch.use_deterministic_algorithms(False)
 
 
+@pytest.fixture(params=["another processor", "no such product", "other arguments"])
+def no_onednn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """oneDNN's own products, which PyTorch keeps private, cannot be called."""
+    from unitk.kernels import products
+
+    errors = {"no such product": AttributeError, "other arguments": RuntimeError}
+
+    def refuse(*given: Any) -> None:
+        raise errors[request.param]
+
+    if request.param in errors:
+        monkeypatch.setattr(products, "product", refuse)
+    else:
+        monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    products.has_onednn.cache_clear()
+    yield
+    products.has_onednn.cache_clear()
+
+
 @pytest.fixture(scope="session")
 def toy_vocab() -> Vocab:
     """A small vocabulary with every special symbol, trained on `toy_lines`."""

@@ -120,8 +120,7 @@ def test_output_matrix_is_packed_tied_or_not(toy):
         assert torch.allclose(model.head(states), wanted, atol=1e-6)
 
 
-def test_another_processor_decodes_with_torch(toy, monkeypatch):
-    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+def test_without_onednn_torch_decodes(toy, no_onednn):
     case = toy.Case("shift", words=8)
     for precision in ("fp32", "bf16"):
         model = prepare_weights(copy.deepcopy(case.model), precision)

@@ -52,15 +52,19 @@ KEPT = 1 << 30
 log = logging.getLogger(__name__)
 
 
+@cache
 def has_onednn() -> bool:
-    """Whether oneDNN's own products can be called here; Arm's are not supported."""
-    x86 = platform.machine().lower() in ("x86_64", "amd64")
-    return x86 and torch.backends.mkldnn.is_available()
+    """Whether oneDNN's own products, which PyTorch keeps private, can be called; Arm's cannot."""
+    try:
+        product(*torch.ones(2, 1, 1, device="cpu", dtype=torch.float32))
+    except (AttributeError, RuntimeError):  # no such product, or one with other arguments
+        return False
+    return platform.machine() in ("x86_64", "AMD64")
 
 
 def packs(precision: str) -> bool:
     """Whether this CPU's library has fast products of packed matrices."""
-    if not has_onednn() or precision == "fp16":
+    if precision == "fp16" or not has_onednn():
         return False
     return precision != "bf16" or torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
@@ -196,8 +200,11 @@ def fastest_products(rows: int, width: int, inner: int) -> list[str]:
         return []
     gain = speedups(width, inner, torch.get_num_threads())
     faster = [part for part in PRODUCTS if gain[part] >= MARGIN[part]]
-    shown = ", ".join(f"{part} {gain[part]:.2f}" for part in PRODUCTS)
-    log.info("fp32 products by oneDNN: %s (gains: %s)", ", ".join(faster) or "none", shown)
+    log.info(
+        "fp32 products by oneDNN: %s (gains: %s)",
+        ", ".join(faster) or "none",
+        ", ".join(f"{part} {gain[part]:.2f}" for part in PRODUCTS),
+    )
     return faster
 
 
@@ -244,8 +251,10 @@ def choose_products(
             wanted == "auto", f"--products {wanted} has an effect on CPU in fp32 without --compile"
         )
         return None
-    able = wanted != "onednn" or has_onednn()
-    require(able, "--products onednn needs an x86-64 processor, and a PyTorch with oneDNN")
+    require(
+        wanted != "onednn" or has_onednn(),
+        "--products onednn needs an x86-64 processor, and a PyTorch with oneDNN",
+    )
     if wanted != "auto":
         return list(PRODUCTS) if wanted == "onednn" else []
     # measured once a run: what a rerun or a resumed run computes must not depend on the moment
