@@ -83,21 +83,21 @@ class Server:
         """The application, which any ASGI server can run."""
         get = {"/health": self.health, "/metrics": self.metrics}
         get |= {"/model": self.model, "/models": self.models}
-        found: list[BaseRoute] = [Route(path, self.page, methods=["GET"]) for path in FILES]
-        found += [Route(path, answer, methods=["GET"]) for path, answer in get.items()]
+        paths: list[BaseRoute] = [Route(path, self.page, methods=["GET"]) for path in FILES]
+        paths += [Route(path, answer, methods=["GET"]) for path, answer in get.items()]
         for verb in routes():
-            found.append(Route(f"/{verb}", partial(self.counted, verb), methods=["POST"]))
+            paths.append(Route(f"/{verb}", partial(self.count_request, verb), methods=["POST"]))
         for name, listing in listings().items():
             for path in (f"/{name}", f"/{name}/{{name:path}}"):
-                found.append(Route(path, partial(self.tell, listing), methods=["GET"]))
-        handlers: Any = {HTTPException: refused, Exception: broken}
-        app = Starlette(routes=found, exception_handlers=handlers, lifespan=self.lifespan)
+                paths.append(Route(path, partial(self.tell, listing), methods=["GET"]))
+        handlers: Any = {HTTPException: answer_refusal, Exception: answer_failure}
+        app = Starlette(routes=paths, exception_handlers=handlers, lifespan=self.lifespan)
         return Observed(Keys(app, self.keys) if self.keys else app, self.figures, self.write)
 
     @asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
         """Compute, and watch the checkpoint, while the server is up."""
-        tasks = [asyncio.create_task(one) for one in (self.batcher.run(), self.watch())]
+        tasks = [*map(asyncio.create_task, (self.batcher.run(), self.watch()))]
         yield
         for task in tasks:
             task.cancel()
@@ -118,16 +118,16 @@ class Server:
     async def health(self, request: Request) -> Response:
         """Whether it answers, and whether the checkpoint was replaced since it was loaded."""
         replaced = await run_in_threadpool(self.replaced)
-        found = {"status": "ok", "model": self.services[0].name, "replaced": replaced}
-        return JSONResponse(found | {"waiting": len(self.batcher.waiting)})
+        status = {"status": "ok", "model": self.services[0].name, "replaced": replaced}
+        return JSONResponse(status | {"waiting": len(self.batcher.waiting)})
 
     async def model(self, request: Request) -> Response:
         """What the first model can do."""
-        return JSONResponse(self.services[0].about())
+        return JSONResponse(self.services[0].describe())
 
     async def models(self, request: Request) -> Response:
         """What each model can do."""
-        return JSONResponse({"models": [one.about() for one in self.services]})
+        return JSONResponse({"models": [service.describe() for service in self.services]})
 
     async def metrics(self, request: Request) -> Response:
         """Figures in the text format of Prometheus."""
@@ -144,12 +144,12 @@ class Server:
 
     async def tell(self, listing: type[Listing], request: Request) -> Response:
         """What an address tells of the models."""
-        named = {one: name for name, one in listings().items()}
-        request.scope[RECORD].verb = named[listing]
+        names = {kind: name for name, kind in listings().items()}
+        request.scope[RECORD].verb = names[listing]
         with explain_errors(self.limits.timeout):
             return JSONResponse(listing.tell(self.services, request.path_params.get("name", "")))
 
-    async def counted(self, verb: str, request: Request) -> Response:
+    async def count_request(self, verb: str, request: Request) -> Response:
         """The answer to a request, which has a part of the room until that is sent."""
         answered = False
         claim = Claim(self.room)
@@ -184,7 +184,7 @@ class Server:
             read = loop.run_in_executor(self.readers, self.read, *how)
             self.batcher.preparing += 1
             try:
-                job = await self.unless_gone(request, claim, read, timeout)
+                job = await self.await_result(request, claim, read, timeout)
             finally:
                 self.batcher.preparing -= 1
             claim.resize(max(job.cost, 1))
@@ -192,18 +192,18 @@ class Server:
             if job.stream is not None:
                 lines = self.stream(job, result, texts, news)
                 return ClaimedResponse(lines, job.stream.media_type, claim, UNBUFFERED)
-            found = await self.unless_gone(request, claim, result, timeout)
-            length = {"content-length": str(len(found))}
-            return ClaimedResponse(pieces(found), "application/json", claim, length)
+            text = await self.await_result(request, claim, result, timeout)
+            length = {"content-length": str(len(text))}
+            return ClaimedResponse(pieces(text), "application/json", claim, length)
 
     def read(
-        self, verb: str, body: bytes, on_text: Callable[[Any], None], claim: Claim, record: Entry
+        self, verb: str, raw: bytes, on_text: Callable[[Any], None], claim: Claim, record: Entry
     ) -> Job:
         """The job of a request, whose answer is json, or what its stream makes json of."""
         try:
-            given = parse_request(body)
-            service = choose_service(self.services, given)
-            job = service.job(verb, given, on_text, lambda: claim.gone)
+            body = parse_request(raw)
+            service = choose_service(self.services, body)
+            job = service.job(verb, body, on_text, lambda: claim.gone)
         except batching.Abandoned:
             raise
         except BaseException as error:  # also that of a tokenizer, which is no Exception
@@ -213,31 +213,31 @@ class Server:
         record.stream = job.stream is not None
         answer = job.answer
 
-        def sent(results: list[Any]) -> Any:
+        def write_answer(results: list[Any]) -> Any:
             value = answer(results)
             record.written = job.written
             text = json_line(value)  # here, as the loop has other clients to serve
             return text if job.stream is None else value
 
-        job.answer = sent
+        job.answer = write_answer
         return job
 
-    async def unless_gone(
+    async def await_result(
         self, request: Request, claim: Claim, result: asyncio.Future[T], timeout: float
     ) -> T:
         """A result, which is given up when the client hangs up or the time is over."""
-        left = asyncio.ensure_future(hung_up(request))
-        both: set[asyncio.Future[Any]] = {result, left}
+        hang_up = asyncio.ensure_future(wait_for_hang_up(request))
+        futures: set[asyncio.Future[Any]] = {result, hang_up}
         try:
-            await asyncio.wait(both, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-            if left.done() and not result.done():
+            await asyncio.wait(futures, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            if hang_up.done() and not result.done():
                 raise HTTPException(499, "the client hung up")  # as nginx counts it
             if not result.done():
                 raise TimeoutError
             return result.result()
         finally:
             claim.gone = not result.done()
-            left.cancel()
+            hang_up.cancel()
             result.cancel()
 
     async def stream(
@@ -263,27 +263,27 @@ class Server:
 
     async def body(self, request: Request, claim: Claim) -> bytes:
         """The body of a request, read up to the limits of its size and of the work."""
-        most = self.limits.max_body
+        limit = self.limits.max_body
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":  # which no page of another site can send
             raise HTTPException(415, f"content-type must be application/json, got {kind[:99]!r}")
-        found = bytearray()
+        body = bytearray()
         size = int(request.headers.get("content-length", 0))
-        too_large = HTTPException(413, f"the request has more than {most} bytes")
-        if size > most:
+        too_large = HTTPException(413, f"the request has more than {limit} bytes")
+        if size > limit:
             raise too_large
         with explain_errors(self.limits.timeout):
             claim.resize(size)  # refused before it is sent, if there is no room
             try:
                 # counted while it is read: who announces much and sends little takes little
                 async for part in request.stream():
-                    found += part
-                    if len(found) > most:
+                    body += part
+                    if len(body) > limit:
                         raise too_large
-                    claim.resize(len(found))
+                    claim.resize(len(body))
             except ClientDisconnect:
                 raise HTTPException(499, "the client hung up") from None
-        return bytes(found)
+        return bytes(body)
 
 
 class ClaimedResponse(StreamingResponse):
@@ -331,28 +331,28 @@ def explain_errors(timeout: float) -> Iterator[None]:
         ) from error
 
 
-async def hung_up(request: Request) -> None:
+async def wait_for_hang_up(request: Request) -> None:
     """Return when the client has gone."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
-async def refused(request: Request, error: HTTPException) -> Response:
+async def answer_refusal(request: Request, error: HTTPException) -> Response:
     """An error as json; of an address that there is not, those there are."""
-    said = error.detail if len(error.detail) <= LONGEST else f"{error.detail[:LONGEST]}..."
+    message = error.detail if len(error.detail) <= LONGEST else f"{error.detail[:LONGEST]}..."
     if error.status_code == 404:
         known = ", ".join([*GETS, *(f"/{name}" for name in (*listings(), *routes()))])
-        said = f"there is no address {request.url.path} (known: {known})"
+        message = f"there is no address {request.url.path} (known: {known})"
     if error.status_code == 405:
         allowed = (error.headers or {}).get("Allow", "")
-        said = f"{request.url.path} takes {allowed}, not {request.method}"
+        message = f"{request.url.path} takes {allowed}, not {request.method}"
     headers = dict(error.headers or {}) | ({"Retry-After": "1"} if error.status_code == 503 else {})
-    status, body = shape_refusal(request.url.path, error.status_code, said, error.__cause__)
+    status, body = shape_refusal(request.url.path, error.status_code, message, error.__cause__)
     return JSONResponse(body, status, headers)
 
 
-async def broken(request: Request, error: Exception) -> Response:
+async def answer_failure(request: Request, error: Exception) -> Response:
     """What nobody expected, which the log has in full."""
-    said = "internal error: the log of the server has more"
-    status, body = shape_refusal(request.url.path, 500, said, error)
+    message = "internal error: the log of the server has more"
+    status, body = shape_refusal(request.url.path, 500, message, error)
     return JSONResponse(body, status)

@@ -114,8 +114,8 @@ class Job:
 class Room:
     """The tokens that all requests together may occupy in the server."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, max_tokens: int) -> None:
+        self.max_tokens = max_tokens
         self.taken = 0
 
 
@@ -130,7 +130,7 @@ class Claim:
     def resize(self, size: int) -> None:
         """Take `size` tokens instead; Busy if others leave no room. Alone, a request has any."""
         others = self.room.taken - self.size
-        if others and size > self.size and others + size > self.room.most:
+        if others and size > self.size and others + size > self.room.max_tokens:
             raise Busy
         self.room.taken = others + size
         self.size = size
@@ -210,13 +210,13 @@ class Batcher:
         """Compute all groups and waiting jobs, a step of one group at a time."""
         while True:
             now = time.monotonic()
-            late = min(self.running, key=lambda one: one.stepped, default=None)
+            late = min(self.running, key=lambda group: group.stepped, default=None)
             if late is not None and now > late.stepped + TURN:
                 self._step(late)
             elif parts := self._enter(now):
                 self._begin(parts)
             elif self.running:
-                self._step(min(self.running, key=lambda one: one.spent))
+                self._step(min(self.running, key=lambda group: group.spent))
             elif not self.waiting and not self._again:
                 return
 
@@ -226,15 +226,15 @@ class Batcher:
             return [part for part in self._again.popleft() if not part.job.gone]
         with self._lock:
             jobs = list(self.waiting)
-        each = dict[Hashable, list[Job]]()
+        by_key = dict[Hashable, list[Job]]()
         overdue = False
         for job in jobs:
-            each.setdefault(job.key, []).append(job)
-        for same in each.values():
-            first = same[0]
+            by_key.setdefault(job.key, []).append(job)
+        for jobs_of_key in by_key.values():
+            first = jobs_of_key[0]
             if first.seen < 0:
                 first.seen = self.steps
-            parts = [part for job in same for part in job.parts][:MOST_PARTS]
+            parts = [part for job in jobs_of_key for part in job.parts][:MOST_PARTS]
             if not self._should_begin(parts, now):
                 continue
             if some := self._choose(parts, overdue):
@@ -252,14 +252,14 @@ class Batcher:
         if parts[0].job.steps is None:
             total = accumulate(part.size for part in parts)
             # the first one is taken whatever it costs, so that nothing waits for ever
-            some = [one for one, cost in zip(parts, total, strict=True) if cost <= MAX_COST]
-            return some or parts[:1]
+            affordable = [part for part, cost in zip(parts, total, strict=True) if cost <= MAX_COST]
+            return affordable or parts[:1]
         small = self.max_slots // SMALL
         wide = parts[0].size
         # small groups have a room of their own, so that large ones do not keep them out
-        held = [one.slots for one in self.running]
-        little = sum(one for one in held if one <= small)
-        large = sum(held) - little
+        occupied = [group.slots for group in self.running]
+        little = sum(slots for slots in occupied if slots <= small)
+        large = sum(occupied) - little
         room = self.max_slots - large - max(0, little - 2 * small)
         if overdue or (wide > room and large):
             room = small if little <= small else 0
@@ -267,23 +267,23 @@ class Batcher:
                 return []
         chosen = parts[:1]
         # those of a similar size first: all rows are as wide as the widest one
-        for one in sorted(parts[1:], key=lambda one: abs(one.size - parts[0].size)):
-            wide = max(wide, one.size)
+        for part in sorted(parts[1:], key=lambda part: abs(part.size - parts[0].size)):
+            wide = max(wide, part.size)
             if wide * (len(chosen) + 1) > room:
                 break
-            chosen.append(one)
+            chosen.append(part)
         return chosen
 
     def _should_begin(self, parts: list[JobPart], now: float) -> bool:
         """Whether a group should begin beside others of its key: small groups cost more per row."""
         first = parts[0].job
-        like = [len(one.left) for one in self.running if one.key == first.key]
-        if not like or self.steps >= first.seen + PATIENCE * len(like):
+        remaining = [len(group.left) for group in self.running if group.key == first.key]
+        if not remaining or self.steps >= first.seen + PATIENCE * len(remaining):
             return True
         # clients that were answered in one step ask again together
         waited = now - first.since
         gathered = waited > PAUSE * PAUSES or (waited > PAUSE and not self.preparing)
-        return gathered and len(parts) >= sum(like)
+        return gathered and len(parts) >= sum(remaining)
 
     def _leave(self, parts: list[JobPart]) -> None:
         """Remove parts from those that wait."""
@@ -297,7 +297,7 @@ class Batcher:
     def _begin(self, parts: list[JobPart]) -> None:
         """Begin a group, whose time so far counts as the least of the groups with its key."""
         job = parts[0].job
-        spent = min((one.spent for one in self.running if one.key == job.key), default=0.0)
+        spent = min((group.spent for group in self.running if group.key == job.key), default=0.0)
         self.groups += 1
         self.latest = len({part.job for part in parts})
         try:

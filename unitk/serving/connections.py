@@ -42,7 +42,7 @@ ANSWER, END = "that an answer is taken", "that the connection ends"
 class ConnectionLimit:
     """How many connections there may be: fewer, once the process ran out of descriptors."""
 
-    most: int
+    maximum: int
 
 
 class Connection(H11Protocol):
@@ -53,8 +53,8 @@ class Connection(H11Protocol):
     not take, it also has the time in which the server would have computed it.
     """
 
-    def __init__(self, limits: Limits, places: ConnectionLimit, **given: Any) -> None:
-        super().__init__(**given)
+    def __init__(self, limits: Limits, places: ConnectionLimit, **options: Any) -> None:
+        super().__init__(**options)
         self.limits = limits
         self.places = places
         self.expected: tuple[object, str] | None = None
@@ -65,7 +65,7 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._expect()
-        while len(self.connections) > self.places.most and self._make_room() is not self:
+        while len(self.connections) > self.places.maximum and self._make_room() is not self:
             pass
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -146,11 +146,10 @@ class Connection(H11Protocol):
         keeps the server waiting, this one is refused.
         """
         others: set[Any] = self.connections
-        idle = [one for one in others if one.expected is not None and one is not self]
-        crowd = Counter(one.client and one.client[0] for one in others)
-        worst = max(
-            idle, key=lambda one: (crowd[one.client and one.client[0]], -one.since), default=self
-        )
+        idle = [peer for peer in others if peer.expected is not None and peer is not self]
+        host = {peer: peer.client and peer.client[0] for peer in others}
+        crowd = Counter(host.values())
+        worst = max(idle, key=lambda peer: (crowd[host[peer]], -peer.since), default=self)
         if worst is self:
             self.transport.write(response(503, "too many connections; try again later"))
             self.transport.close()
@@ -160,9 +159,9 @@ class Connection(H11Protocol):
         return worst
 
 
-def response(status: int, said: str) -> bytes:
+def response(status: int, message: str) -> bytes:
     """A whole answer of HTTP with an error, after which the connection is closed."""
-    body = json.dumps({"error": said}).encode()
+    body = json.dumps({"error": message}).encode()
     head = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", "content-type: application/json"]
     head += [f"content-length: {len(body)}", "connection: close"]
     head += ["retry-after: 1"] if status == 503 else []
@@ -187,13 +186,13 @@ class Listener(uvicorn.Server):
         if error.errno in (errno.EMFILE, errno.ENFILE):
             # something else opened files: the next connections displace others before that
             fewer = len(self.server_state.connections) - 2 * AT_ONCE
-            self.places.most = max(FEWEST, min(self.places.most, fewer))
+            self.places.maximum = max(FEWEST, min(self.places.maximum, fewer))
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         asyncio.get_running_loop().set_exception_handler(self.report)
         await super().startup(sockets)
-        for one in sockets or []:
-            one.listen(BACKLOG)
+        for listening in sockets or []:
+            listening.listen(BACKLOG)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
@@ -204,8 +203,8 @@ class Listener(uvicorn.Server):
 def listener(app: Any, limits: Limits) -> Listener:
     """A server of an application within the limits, for a socket that is given to its `run`."""
     places = ConnectionLimit(limits.max_connections)
-    ends = [one for one in signal.Signals if one.name in ("SIGINT", "SIGTERM", "SIGHUP")]
-    heeded = tuple(one for one in ends if signal.getsignal(one) != signal.SIG_IGN)  # nohup
+    ends = [number for number in signal.Signals if number.name in ("SIGINT", "SIGTERM", "SIGHUP")]
+    heeded = tuple(number for number in ends if signal.getsignal(number) != signal.SIG_IGN)  # nohup
     uvicorn.server.HANDLED_SIGNALS = heeded  # type: ignore[assignment]
     config = uvicorn.Config(
         app,
@@ -224,14 +223,14 @@ def listener(app: Any, limits: Limits) -> Listener:
     return Listener(config, places)
 
 
-def limit_connections(wanted: int) -> int:
+def limit_connections(requested: int) -> int:
     """The connections that the limit of open files allows, which is raised if that is possible."""
     if sys.platform == "win32":
-        return wanted
+        return requested
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = wanted + OTHERS
+    needed = requested + OTHERS
     if soft != resource.RLIM_INFINITY and soft < needed:
         soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -240,8 +239,8 @@ def limit_connections(wanted: int) -> int:
     if room < FEWEST:
         least = FEWEST + OTHERS
         raise UsageError(f"the server needs {least} open files or more (ulimit -n is {soft})")
-    if room < wanted:
-        log.warning("--max-connections is %d, not %d: ulimit -n is %d", room, wanted, soft)
+    if room < requested:
+        log.warning("--max-connections is %d, not %d: ulimit -n is %d", room, requested, soft)
     return room
 
 

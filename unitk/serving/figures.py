@@ -51,7 +51,7 @@ class Figures:
         self.requests[record.verb, status] += 1
         self.tokens[record.verb, "read"] += record.read
         self.tokens[record.verb, "written"] += record.written
-        bound = next((one for one in BOUNDS if seconds <= one), float("inf"))
+        bound = next((limit for limit in BOUNDS if seconds <= limit), float("inf"))
         self.buckets[record.verb, bound] += 1
         self.seconds[record.verb] += seconds
 
@@ -126,7 +126,7 @@ class Observed:
 
 def log_line(scope: Message, record: Entry, status: int, seconds: float, size: int) -> str:
     """A line of the log of requests."""
-    told = {
+    entry = {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "id": record.id,
         "client": (scope.get("client") or ("",))[0],
@@ -140,4 +140,4 @@ def log_line(scope: Message, record: Entry, status: int, seconds: float, size: i
         "stream": record.stream,
         "bytes": size,
     }
-    return json.dumps(told, ensure_ascii=False)
+    return json.dumps(entry, ensure_ascii=False)

@@ -84,8 +84,8 @@ class SearchGroup(JobGroup):
         super().__init__(parts, spent)
         items = [part.item for part in parts]
         self.steps = parts[0].job.steps
-        each = enumerate(map(self.steps.follower, items))
-        self.followers = {row: follower for row, follower in each if follower is not None}
+        followers = enumerate(map(self.steps.follower, items))
+        self.followers = {row: follower for row, follower in followers if follower is not None}
         self.columns = self.steps.columns(items)
         self.running = self.steps.begin(items)
 
@@ -109,10 +109,12 @@ class SearchGroup(JobGroup):
 
         watched = not self.left.isdisjoint(self.followers)
         numbers = range(len(self.parts))
-        found = dict(self.running.step(partial(report_step, follow, numbers) if watched else None))
+        results = dict(
+            self.running.step(partial(report_step, follow, numbers) if watched else None)
+        )
         # an item that needs no more words is finished before its search is
-        if early := [row for row in enough if row not in found]:
-            found |= {row: [self.running.partial_output(row)] for row in early}
+        if early := [row for row in enough if row not in results]:
+            results |= {row: [self.running.partial_output(row)] for row in early}
             self.running.drop(early)
-        kept = self.left & found.keys()
-        return {row: self.steps.result(self.parts[row].item, found[row]) for row in kept}
+        awaited = self.left & results.keys()
+        return {row: self.steps.result(self.parts[row].item, results[row]) for row in awaited}

@@ -48,9 +48,9 @@ class Guard:
             if scope["path"].startswith(f"{self.root}/"):
                 scope = {**scope, "path": scope["path"].removeprefix(self.root)}
         if scope["type"] == "http" and (wrong := self.refusal(scope)) is not None:
-            status, said = wrong
+            status, message = wrong
             headers = {"connection": "close"} if status == 400 else {}
-            status, body = shape_refusal(scope["path"], status, said)
+            status, body = shape_refusal(scope["path"], status, message)
             await JSONResponse(body, status, headers)(scope, receive, send)
         else:
             await self.app(scope, receive, send)
@@ -87,15 +87,15 @@ class Guard:
 
     def names(self, host: str) -> bool:
         """Whether an option names a host."""
-        return any(fnmatchcase(host, one.lower().strip("[]")) for one in self.named)
+        return any(fnmatchcase(host, pattern.lower().strip("[]")) for pattern in self.named)
 
     def owns(self, origin: str, host: str) -> bool:
         """Whether a page is this server's, or that of a host which an option names."""
-        if (found := ORIGIN.fullmatch(origin)) is None:
+        if (match := ORIGIN.fullmatch(origin)) is None:
             return False
-        scheme, rest = found.groups()
-        page = parse_host(rest, scheme)
-        return page is not None and (page == parse_host(host, scheme) or self.names(page[0]))
+        scheme, rest = match.groups()
+        owner = parse_host(rest, scheme)
+        return owner is not None and (owner == parse_host(host, scheme) or self.names(owner[0]))
 
 
 def parse_host(text: str, scheme: str) -> tuple[str, str] | None:

@@ -40,26 +40,26 @@ class Keys:
         if scope["type"] != "http" or scope["path"] in OPEN or self.allows(scope):
             await self.app(scope, receive, send)
             return
-        said = "the header Authorization must be Bearer and a key of the server"
-        status, body = shape_refusal(scope["path"], 401, said)
-        asked = {"WWW-Authenticate": 'Basic realm="unitk", charset="UTF-8"'}
-        await JSONResponse(body, status, asked)(scope, receive, send)
+        message = "the header Authorization must be Bearer and a key of the server"
+        status, body = shape_refusal(scope["path"], 401, message)
+        headers = {"WWW-Authenticate": 'Basic realm="unitk", charset="UTF-8"'}
+        await JSONResponse(body, status, headers)(scope, receive, send)
 
     def allows(self, scope: Message) -> bool:
         """Whether a request has a key; the time does not depend on how much of one is right."""
-        given = dict(scope["headers"]).get(b"authorization", b"")
-        kind, _, rest = given.partition(b" ")
+        authorization = dict(scope["headers"]).get(b"authorization", b"")
+        kind, _, secret = authorization.partition(b" ")
         if kind.lower() == b"basic":
             try:  # whoever it says it is
-                rest = base64.b64decode(rest.strip(), validate=True).partition(b":")[2]
+                secret = base64.b64decode(secret.strip(), validate=True).partition(b":")[2]
             except binascii.Error:
-                rest = b""
+                secret = b""
         elif kind.lower() != b"bearer":
-            rest = b""
+            secret = b""
         # hashes have one length, and every key is compared
-        digest = sha256(rest.strip()).digest()
-        each = [hmac.compare_digest(digest, sha256(key.encode()).digest()) for key in self.keys]
-        return any(each)
+        digest = sha256(secret.strip()).digest()
+        matches = [hmac.compare_digest(digest, sha256(key.encode()).digest()) for key in self.keys]
+        return any(matches)
 
 
 def read_keys(path: Path) -> list[str]:

@@ -41,16 +41,16 @@ class Service:
     created: int = 0
     """When its checkpoint was written, in seconds since 1970."""
 
-    def about(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """The abilities of the model, for the page and other clients."""
-        each = {name: abilities(one) for name, one in self.tasks.items()}
-        limits = {one.name: getattr(self.limits, one.name) for one in fields(Limits)}
-        return {"model": self.name, "about": dict(self.card), "tasks": each, "limits": limits}
+        tasks = {name: abilities(generator) for name, generator in self.tasks.items()}
+        limits = {limit.name: getattr(self.limits, limit.name) for limit in fields(Limits)}
+        return {"model": self.name, "about": dict(self.card), "tasks": tasks, "limits": limits}
 
     def job(
         self,
         verb: str,
-        given: object,
+        body: object,
         on_text: Callable[[Any], None] | None = None,
         gone: Gone = lambda: False,
     ) -> Job:
@@ -59,104 +59,106 @@ class Service:
         Raises UsageError and DataError, which name the field, and Abandoned when the client has
         `gone` while its texts are read.
         """
-        if not isinstance(given, dict):
+        if not isinstance(body, dict):
             raise UsageError('the request must be an object such as {"texts": ["..."]}')
-        check_depth(given)
+        check_depth(body)
         route = routes()[verb]
-        given = {**route.translate(given), "model": self.name}
+        body = {**route.translate(body), "model": self.name}
         options = route.options()
-        for name in given:
+        for name in body:
             if name not in (names := ["model", "task", *route.takes, *options]):
                 near = f"; use {route.takes[0]}" if name in INPUTS else nearest(name, names)
                 raise UsageError(f"/{verb} has no field {name!r}{near} (known: {', '.join(names)})")
-        task = self._task(verb, given.get("task"))
-        several = {one.name for one in fields(route.Options) if isinstance(one.default, tuple)}
-        for key in given:
-            single = key not in options or not isinstance(given[key], list)
+        task = self._task(verb, body.get("task"))
+        several = {
+            option.name for option in fields(route.Options) if isinstance(option.default, tuple)
+        }
+        for key in body:
+            single = key not in options or not isinstance(body[key], list)
             require(single or key in several, f"{key} must be one value, got a list")
         # through the grammar of the command line, which knows types and choices
-        texts = {key: given_text(given[key], key) for key in given if key in options}
-        used = route.fill_defaults(self.tasks[task].defaults, given)
+        texts = {key: given_text(body[key], key) for key in body if key in options}
+        used = route.fill_defaults(self.tasks[task].defaults, body)
         # of what a request leaves out, the server grants as much as it allows
         lowered = self._lower_limits(route.Options, used)
         used = {key: value for key, value in used.items() if key not in lowered}
-        left_out = {key: value for key, value in (used | lowered).items() if key not in given}
+        left_out = {key: value for key, value in (used | lowered).items() if key not in body}
         texts |= {key: given_text(value, key) for key, value in left_out.items()}
         with naming_defaults(used):
             config = resolve(route.Options, Settings.of_texts(texts, Origin.FLAG)).main
-            if "max_tokens" in {one.name for one in fields(route.Options)}:
+            if "max_tokens" in {option.name for option in fields(route.Options)}:
                 config = replace(config, max_tokens=self.limits.max_tokens)
             # before any text is read: what is asked for may not be affordable
             self._check(config)
-        return route(self.tasks[task], given, config, self.limits, gone, on_text).job()
+        return route(self.tasks[task], body, config, self.limits, gone, on_text).job()
 
-    def _task(self, verb: str, given: object) -> str:
+    def _task(self, verb: str, task: object) -> str:
         """The task that answers: the one requested, or the first that supports the verb."""
         route = routes()[verb]
-        found = [name for name, one in self.tasks.items() if route.fits(one)]
-        if given is None and found:
-            found.sort(key=lambda name: not route.preferred(self.tasks[name]))  # stable
-            return found[0]
-        if given is not None and (not isinstance(given, str) or given not in self.tasks):
-            raise UsageError(f"task must be one of {', '.join(self.tasks)}, got {given!r}")
-        name = str(given or next(iter(self.tasks)))
-        if name in found:
+        fitting = [name for name, generator in self.tasks.items() if route.fits(generator)]
+        if task is None and fitting:
+            fitting.sort(key=lambda name: not route.preferred(self.tasks[name]))  # stable
+            return fitting[0]
+        if task is not None and (not isinstance(task, str) or task not in self.tasks):
+            raise UsageError(f"task must be one of {', '.join(self.tasks)}, got {task!r}")
+        name = str(task or next(iter(self.tasks)))
+        if name in fitting:
             return name
         can = f"{self.name} with task {name} can {', '.join(able(self.tasks[name]))}"
-        more = f"; task {', '.join(found)} can {verb}" if found else ""
+        more = f"; task {', '.join(fitting)} can {verb}" if fitting else ""
         needs = f"/{verb} is for {route.needs}" if route.needs else f"/{verb}"
         raise UsageError(f"{needs}: {can}{more}")
 
     def _lower_limits(self, kind: type, own: Mapping[str, Any]) -> dict[str, Any]:
         """The options whose value, that of `own` or the default, is above a limit, at the limit."""
-        most = {"beam": self.limits.max_beam, "max_len": self.limits.max_output}
-        options = most.items() if issubclass(kind, GenerateConfig) else ()
+        limits = {"beam": self.limits.max_beam, "max_len": self.limits.max_output}
+        options = limits.items() if issubclass(kind, GenerateConfig) else ()
         value = {name: own.get(name, getattr(GenerateConfig, name)) for name, _ in options}
         return {name: limit for name, limit in options if length(value[name], 0) > limit}
 
     def _check(self, config: Any) -> None:
         limits = self.limits
-        for one in fields(config):
-            value = getattr(config, one.name)
+        for option in fields(config):
+            value = getattr(config, option.name)
             # an integer of any size is one in JSON
             fits = not isinstance(value, int | float) or abs(value) <= 2**53
-            require(fits, f"{one.name} must be a finite number up to 2**53, got {value}")
+            require(fits, f"{option.name} must be a finite number up to 2**53, got {value}")
         if isinstance(config, GenerateConfig):
             for name in ("beam", "nbest", "best_of"):
-                most = limits.max_beam
+                limit = limits.max_beam
                 value = getattr(config, name)
-                require(value <= most, f"{name} must be at most {most}, got {value}")
-            fits = length(config.max_len, 0) <= (most := limits.max_output)
-            require(fits, f"max_len must be at most {most}, got {config.max_len}")
+                require(value <= limit, f"{name} must be at most {limit}, got {value}")
+            fits = length(config.max_len, 0) <= (limit := limits.max_output)
+            require(fits, f"max_len must be at most {limit}, got {config.max_len}")
 
 
 class UnknownModel(UsageError):
     """A request for a model that is not served."""
 
 
-def choose_service(services: Sequence[Service], given: Any) -> Service:
+def choose_service(services: Sequence[Service], body: Any) -> Service:
     """The service of the model that a request names, by default the first."""
-    if not isinstance(given, dict) or given.get("model") is None:
+    if not isinstance(body, dict) or body.get("model") is None:
         return services[0]
-    for one in services:
-        if one.name == given["model"]:
-            return one
-    known = ", ".join(one.name for one in services)
-    raise UnknownModel(f"model must be one of {known}, got {given['model']!r}")
+    for service in services:
+        if service.name == body["model"]:
+            return service
+    known = ", ".join(service.name for service in services)
+    raise UnknownModel(f"model must be one of {known}, got {body['model']!r}")
 
 
-def parse_request(body: bytes) -> Any:
+def parse_request(raw: bytes) -> Any:
     """Parse a request; DataError for what is no JSON, or has two fields of one name."""
     # a number of any length is one; Python would refuse to read it as an integer
     whole = {"parse_int": lambda digits: int(digits) if len(digits) < LONGEST else float(digits)}
-    return parse_json(body, "the request", hooks=whole)
+    return parse_json(raw, "the request", hooks=whole)
 
 
-def check_depth(given: Any) -> None:
+def check_depth(body: Any) -> None:
     """Raise UsageError for lists and objects that are nested more deeply than any field needs."""
-    level = [given]
+    level = [body]
     for _ in range(DEPTH):
-        inner = [one.values() if isinstance(one, dict) else one for one in level]
+        inner = [value.values() if isinstance(value, dict) else value for value in level]
         level = [value for some in inner for value in some if isinstance(value, list | dict)]
         if not level:
             return

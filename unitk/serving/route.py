@@ -53,7 +53,7 @@ class Route(ABC):
     listed: ClassVar[bool] = True  # whether `/model` names it among what a model can do
 
     generator: Generator
-    given: dict[str, Any]
+    body: dict[str, Any]
     config: Any
     limits: Limits
     gone: Gone
@@ -67,14 +67,14 @@ class Route(ABC):
         return {}
 
     @classmethod
-    def translate(cls, given: dict[str, Any]) -> dict[str, Any]:
+    def translate(cls, body: dict[str, Any]) -> dict[str, Any]:
         """The fields of a request under their names here; raises UsageError."""
-        return given
+        return body
 
     @classmethod
-    def refuse(cls, status: int, said: str, error: BaseException | None) -> tuple[int, Any]:
+    def refuse(cls, status: int, message: str, error: BaseException | None) -> tuple[int, Any]:
         """Status and body of a refusal; `error` is what it is for, if that is known."""
-        return status, {"error": said}
+        return status, {"error": message}
 
     @staticmethod
     def fits(generator: Generator) -> bool:
@@ -93,7 +93,7 @@ class Route(ABC):
     @classmethod
     def options(cls) -> list[str]:
         """The names of the options that a request may have."""
-        return [one.name for one in fields(cls.Options) if one.name not in cls.bars]
+        return [option.name for option in fields(cls.Options) if option.name not in cls.bars]
 
     @cached_property
     def texts(self) -> list[Sequence[str]]:
@@ -107,24 +107,24 @@ class Route(ABC):
                 raise Abandoned
             yield value
 
-    def short(self, encoded: Iterable[list[Ids]], first: int = 0) -> list[list[Ids]]:
+    def check_lengths(self, encoded: Iterable[list[Ids]], first: int = 0) -> list[list[Ids]]:
         """Texts none of which is a batch too large, since within one nothing can be given up."""
-        found = list[list[Ids]]()
-        most = self.limits.max_tokens
-        for number, one in enumerate(encoded, first + 1):
-            tokens = count_tokens([one])
+        texts = list[list[Ids]]()
+        limit = self.limits.max_tokens
+        for number, ids in enumerate(encoded, first + 1):
+            tokens = count_tokens([ids])
             require(
-                tokens <= most,
-                f"text {number} has {tokens:,} tokens; the server reads {most:,} at a time",
+                tokens <= limit,
+                f"text {number} has {tokens:,} tokens; the server reads {limit:,} at a time",
             )
-            found.append(one)
-        return found
+            texts.append(ids)
+        return texts
 
     def encode(self, texts: Sequence[Sequence[str]]) -> list[list[Ids]]:
         """The ids of the parts of each text."""
-        return self.short(self.generator.encode([parts])[0] for parts in self.each(texts))
+        return self.check_lengths(self.generator.encode([parts])[0] for parts in self.each(texts))
 
-    def plain(
+    def batch_job(
         self,
         items: list[Any],
         compute: Callable[[list[Any], Report], list[Any]],
@@ -167,32 +167,32 @@ class Route(ABC):
 
     def read_texts(self, name: str, read: Callable[[Any, str], list[Any]]) -> list[Any]:
         """The texts of a field, which is a string or a list, within the limits."""
-        given = self.given.get(name)
-        right = isinstance(given, str | list) and given != []
-        require(right, f"{name} must be a string or a list of one or more")
-        self.few(name, len(given) if isinstance(given, list) else 1)
-        texts = read(given, name)
-        for number, one in enumerate(split_parts(texts, name), 1):
-            chars = sum(map(len, one))
-            most = self.limits.max_chars
+        value = self.body.get(name)
+        is_filled = isinstance(value, str | list) and value != []
+        require(is_filled, f"{name} must be a string or a list of one or more")
+        self.check_count(name, len(value) if isinstance(value, list) else 1)
+        texts = read(value, name)
+        for number, parts in enumerate(split_parts(texts, name), 1):
+            chars = sum(map(len, parts))
+            limit = self.limits.max_chars
             require(
-                chars <= most,
-                f"{name}: text {number} has {chars} characters; the server allows {most}",
+                chars <= limit,
+                f"{name}: text {number} has {chars} characters; the server allows {limit}",
             )
             require(
-                len(one) <= most,
-                f"{name}: text {number} has {len(one)} parts; the server allows {most}",
+                len(parts) <= limit,
+                f"{name}: text {number} has {len(parts)} parts; the server allows {limit}",
             )
         return texts
 
-    def few(self, name: str, count: int) -> None:
+    def check_count(self, name: str, count: int) -> None:
         """Refuse more of something than a request may have."""
-        most = self.limits.max_texts
-        require(count <= most, f"{name}: {count} given; the server allows {most} in a request")
+        limit = self.limits.max_texts
+        require(count <= limit, f"{name}: {count} given; the server allows {limit} in a request")
 
     def read_field(self, name: str, kind: type[Kind], default: Kind | None = None) -> Kind:
         """The value of a field, which has a type of json."""
-        value = self.given.get(name, default)
+        value = self.body.get(name, default)
         if not isinstance(value, kind):
             raise UsageError(f"{name} must be {JSON_NAMES[kind]}, got {value!r}")
         return value
@@ -209,12 +209,12 @@ class Listing(ABC):
 
 def routes() -> dict[str, type[Route]]:
     """The addresses that compute, by name."""
-    return {name: one for name, one in registered_routes() if issubclass(one, Route)}
+    return {name: kind for name, kind in registered_routes() if issubclass(kind, Route)}
 
 
 def listings() -> dict[str, type[Listing]]:
     """The addresses that tell of models, by name."""
-    return {name: one for name, one in registered_routes() if issubclass(one, Listing)}
+    return {name: kind for name, kind in registered_routes() if issubclass(kind, Listing)}
 
 
 def registered_routes() -> list[tuple[str, type]]:
@@ -223,12 +223,12 @@ def registered_routes() -> list[tuple[str, type]]:
 
 
 def shape_refusal(
-    path: str, status: int, said: str, error: BaseException | None = None
+    path: str, status: int, message: str, error: BaseException | None = None
 ) -> tuple[int, Any]:
     """Status and body of a refusal at an address, in the form that clients of its folder know."""
     folder = path.strip("/").partition("/")[0] + "/"
-    near = [one for name, one in routes().items() if name.startswith(folder)]
-    return (near[0] if near else Route).refuse(status, said, error)
+    folder_routes = [route for name, route in routes().items() if name.startswith(folder)]
+    return (folder_routes[0] if folder_routes else Route).refuse(status, message, error)
 
 
 def abilities(generator: Generator) -> dict[str, Any]:
@@ -276,16 +276,18 @@ def model_of(generator: Generator) -> Model:
     return generator.model
 
 
-def count_written(made: Job, outputs: Callable[[list[Any]], Any] = iter) -> Job:
+def count_written(job: Job, outputs: Callable[[list[Any]], Any] = iter) -> Job:
     """The job, which counts tokens, too: `outputs` finds the n best ones of each in results."""
-    answer = made.answer
+    answer = job.answer
 
-    def counted(results: list[Any]) -> Any:
-        made.written = sum(len(one.hypothesis.ids) for best in outputs(results) for one in best)
+    def count_and_answer(results: list[Any]) -> Any:
+        job.written = sum(
+            len(output.hypothesis.ids) for best in outputs(results) for output in best
+        )
         return answer(results)
 
-    made.answer = counted
-    return made
+    job.answer = count_and_answer
+    return job
 
 
 def count_tokens(sources: Sequence[Sequence[Ids]]) -> int:

@@ -60,7 +60,7 @@ class Showing(Checked):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RequestedPrompt:
     """A prompt of a request, which is decoded in a batch with those of other requests."""
 
     prompt: Prompt
@@ -76,20 +76,20 @@ class DecodingSteps:
     generator: Generator
     config: GenerateConfig
 
-    def begin(self, items: Sequence[Wanted]) -> Running:
-        return self.generator.driver.begin([one.prompt for one in items], self.config.searching)
+    def begin(self, items: Sequence[RequestedPrompt]) -> Running:
+        return self.generator.driver.begin([item.prompt for item in items], self.config.searching)
 
-    def columns(self, items: Sequence[Wanted]) -> int:
-        examples = [one.prompt.example for one in items]
-        slots = max(len(tower) for one in examples for tower in one.towers.values())
-        blanks = max(len(one.blanks) for one in examples)
-        words = longest(blanks, max(one.prompt.constraint.max_len for one in items))
+    def columns(self, items: Sequence[RequestedPrompt]) -> int:
+        examples = [item.prompt.example for item in items]
+        slots = max(len(tower) for example in examples for tower in example.towers.values())
+        blanks = max(len(example.blanks) for example in examples)
+        words = longest(blanks, max(item.prompt.constraint.max_len for item in items))
         return round_up(slots) + self.config.width * words
 
-    def result(self, item: Wanted, best: list[Hypothesis]) -> list[Output]:
+    def result(self, item: RequestedPrompt, best: list[Hypothesis]) -> list[Output]:
         return self.generator.texts(item.prompt, best, self.config)
 
-    def follower(self, item: Wanted) -> Callable[[Ids], bool | None] | None:
+    def follower(self, item: RequestedPrompt) -> Callable[[Ids], bool | None] | None:
         return item.on_ids
 
 
@@ -103,24 +103,24 @@ class DecodingRoute(route.Route):
         """The ids of the sources, and the options with the limit on their length."""
         ids_of_sources = list[list[Ids]]()
         config = self.config
-        named = {*self.given, *self.generator.defaults}
+        chosen = {*self.body, *self.generator.defaults}
         for parts in self.each(self.texts):
-            [ids], config = self.generator.read([parts], self.config, named)
-            ids_of_sources += self.short([ids], len(ids_of_sources))
+            [ids], config = self.generator.read([parts], self.config, chosen)
+            ids_of_sources += self.check_lengths([ids], len(ids_of_sources))
         return ids_of_sources, config
 
     def prompts(self, sources: Sources, config: GenerateConfig) -> tuple[list[Prompt], int]:
         """The prompts of sources, and what their outputs cost."""
         prompts = self.generator.prompts(sources, config)
         cost = 0
-        for one in prompts:
-            words = one.constraint.max_len * (1 + len(one.example.blanks))
-            most = self.limits.max_output
+        for prompt in prompts:
+            words = prompt.constraint.max_len * (1 + len(prompt.example.blanks))
+            limit = self.limits.max_output
             require(
-                words <= most,
-                f"text {one.number + 1}: {words} tokens of output; the server allows {most}",
+                words <= limit,
+                f"text {prompt.number + 1}: {words} tokens of output; the server allows {limit}",
             )
-            cost += sum(map(len, one.example.towers.values())) + config.width * words
+            cost += sum(map(len, prompt.example.towers.values())) + config.width * words
         return prompts, cost
 
     def decoding_job(
@@ -134,7 +134,9 @@ class DecodingRoute(route.Route):
         prompts, cost = self.prompts(sources, config)
         if layer is not None:
             check_layer(self.generator.model, layer)  # before a search that would be in vain
-            longest = [one.constraint.max_len * len(one.example.towers["enc"]) for one in prompts]
+            longest = [
+                prompt.constraint.max_len * len(prompt.example.towers["enc"]) for prompt in prompts
+            ]
             weights = config.nbest * sum(longest)
             require(
                 weights <= route.WEIGHTS,
@@ -144,26 +146,26 @@ class DecodingRoute(route.Route):
             cost += weights // route.NUMBERS_A_TOKEN
 
         def answer(results: list[list[Output]]) -> Any:
-            kept = list(sources.ids)
+            ids = list(sources.ids)
             outputs = [[NO_WORDS] for _ in sources.ids]
-            for one, found in zip(prompts, results, strict=True):
-                kept[one.number] = one.source
-                outputs[one.number] = found
-            return self.records(finish(kept, outputs) if finish else outputs)
+            for prompt, best in zip(prompts, results, strict=True):
+                ids[prompt.number] = prompt.source
+                outputs[prompt.number] = best
+            return self.records(finish(ids, outputs) if finish else outputs)
 
         if layer is None and self.generator.driver.steps:
             # whatever their seeds are, requests are drawn together
-            prompts = [replace(one, seed=config.seed) for one in prompts]
+            prompts = [replace(prompt, seed=config.seed) for prompt in prompts]
             config = replace(config, seed=GenerateConfig.seed)
-        made = self.decode_prompts(
-            [Wanted(prompt) for prompt in prompts], config, answer, cost, layer
+        job = self.decode_prompts(
+            [RequestedPrompt(prompt) for prompt in prompts], config, answer, cost, layer
         )
-        made.read = route.count_tokens(sources.ids)
-        return made
+        job.read = route.count_tokens(sources.ids)
+        return job
 
     def decode_prompts(
         self,
-        items: list[Wanted],
+        items: list[RequestedPrompt],
         config: GenerateConfig,
         answer: Callable[[list[list[Output]]], Any],
         cost: int,
@@ -172,11 +174,11 @@ class DecodingRoute(route.Route):
         """The job of decoding prompts, which counts the tokens that are written."""
         act = partial(decode_prompts, self.generator, config, layer)
         key = "decode", self.generator, config, layer
-        made = route.count_written(Job(key, items, act, answer, cost))
+        job = route.count_written(Job(key, items, act, answer, cost))
         # alignments are made of whole outputs
         if layer is None and self.generator.driver.steps:
-            made.steps = DecodingSteps(self.generator, config)
-        return made
+            job.steps = DecodingSteps(self.generator, config)
+        return job
 
 
 @register("route", "generate")
@@ -187,9 +189,9 @@ class GenerateRoute(DecodingRoute):
     takes = ("texts", "prefixes", "constraints", "truncate", "stream")
 
     @classmethod
-    def translate(cls, given: dict[str, Any]) -> dict[str, Any]:
+    def translate(cls, body: dict[str, Any]) -> dict[str, Any]:
         # of several draws, nobody knows which one stays until all have ended
-        return {"best_of": 1, **given} if given.get("stream") is True else given
+        return {"best_of": 1, **body} if body.get("stream") is True else body
 
     @staticmethod
     def fits(generator: Generator) -> bool:
@@ -198,31 +200,31 @@ class GenerateRoute(DecodingRoute):
     def job(self) -> Job:
         ids, config = self.read()
         phrases = self.read_field("constraints", list, [])
-        for some in phrases:
-            self.few("constraints", len(some) if isinstance(some, list) else 1)
-        prefixes = self.read_texts("prefixes", strings) if self.given.get("prefixes") else []
+        for words in phrases:
+            self.check_count("constraints", len(words) if isinstance(words, list) else 1)
+        prefixes = self.read_texts("prefixes", strings) if self.body.get("prefixes") else []
         truncate = self.read_field("truncate", bool, self.generator.task.trained.pairs)
         sources = Sources(ids, self.generator.constraints(prefixes, phrases), truncate)
-        made = self.decoding_job(sources, config, self.config.alignment_layer)
+        job = self.decoding_job(sources, config, self.config.alignment_layer)
         if self.read_field("stream", bool, False):
-            alone = self.config.sampling and self.config.width == 1 and len(made.items) == 1
+            alone = self.config.sampling and self.config.width == 1 and len(job.items) == 1
             require(alone, "stream needs one text, and sampling with nbest and best_of 1")
             # it alone tells of its words; the job may be joined with others that do not
-            made.items[0] = replace(made.items[0], on_ids=self.tell(made.items[0].prompt))
-            made.stream = Stream()
-        return made
+            job.items[0] = replace(job.items[0], on_ids=self.tell(job.items[0].prompt))
+            job.stream = Stream()
+        return job
 
     def tell(self, prompt: Prompt) -> Callable[[Ids], None] | None:
         """A callback that sends the text of the words so far."""
         if (on_text := self.on_text) is None:
             return None
-        told = ""
+        sent = ""
 
         def tell(ids: Ids) -> None:
-            nonlocal told
+            nonlocal sent
             text = stable_part(self.generator.task.text(prompt.source, ids), self.config)
-            if text != told:
-                told = text
+            if text != sent:
+                sent = text
                 on_text(text)
 
         return tell
@@ -243,21 +245,21 @@ class InfillRoute(DecodingRoute):
     def job(self) -> Job:
         generator, config = self.generator, self.config
         texts = list(self.each(self.read_texts("texts", strings)))
-        sources = Sources(self.short(generator.encode_blanks(one) for one in texts))
+        sources = Sources(self.check_lengths(generator.encode_blanks(text) for text in texts))
         if not is_ranked(generator.task, config, generator.reader is not None):
             return self.decoding_job(sources, config, finish=partial(refill, generator.task, texts))
         _, cost = self.prompts(sources, config)
 
         def fill(pairs: list[Any], report: route.Report) -> list[list[Output]]:
             report(0)
-            some, ids = zip(*pairs, strict=True)
+            blanked, ids = zip(*pairs, strict=True)
             watch = Watcher(report, lambda at, ids: report(0))
-            return generator.fill(some, Sources(ids), config, watch=watch)
+            return generator.fill(blanked, Sources(ids), config, watch=watch)
 
         pairs = list(zip(texts, sources.ids, strict=True))
-        made = self.plain(pairs, fill, self.records, cost * len(searches(config)))
-        made.read = route.count_tokens(sources.ids)
-        return route.count_written(made)
+        job = self.batch_job(pairs, fill, self.records, cost * len(searches(config)))
+        job.read = route.count_tokens(sources.ids)
+        return route.count_written(job)
 
 
 @register("route", "score")
@@ -274,26 +276,26 @@ class ScoreRoute(DecodingRoute):
 
     def job(self) -> Job:
         targets = self.read_texts("targets", strings)
-        idle = {*self.given} & {*self.options()} - {*self.config.scored(self.config.search)}
+        idle = {*self.body} & {*self.options()} - {*self.config.scored(self.config.search)}
         self.config.idle("has no effect with targets", *idle)
         require(
             len(targets) == len(self.texts), f"targets: {len(targets)} for {len(self.texts)} texts"
         )
         sources, config = self.read()
-        wanted = [ids for (ids,) in self.encode([[one] for one in targets])]
+        ids_of_targets = [ids for (ids,) in self.encode([[target] for target in targets])]
         cut = bool(self.generator.task.trained.max_source)
 
         def score(pairs: list[Any], report: route.Report) -> list[list[Output]]:
-            ids, given = zip(*pairs, strict=True)
+            ids, outputs = zip(*pairs, strict=True)
             scored = Sources(ids, truncate=cut)
-            return self.generator.scores(scored, given, config, watch=Watcher(report))
+            return self.generator.scores(scored, outputs, config, watch=Watcher(report))
 
-        def answer(found: list[list[Output]]) -> Any:
-            return {"outputs": [self.record((one or [NO_WORDS])[0]) for one in found]}
+        def answer(results: list[list[Output]]) -> Any:
+            return {"outputs": [self.record((best or [NO_WORDS])[0]) for best in results]}
 
-        pairs = list(zip(sources, wanted, strict=True))
-        cost = sum(map(len, wanted)) + route.count_tokens(sources)
-        return self.plain(pairs, score, answer, cost, config)
+        pairs = list(zip(sources, ids_of_targets, strict=True))
+        cost = sum(map(len, ids_of_targets)) + route.count_tokens(sources)
+        return self.batch_job(pairs, score, answer, cost, config)
 
 
 @register("route", "predict")
@@ -312,13 +314,15 @@ class PredictRoute(route.Route):
         sources = self.encode([task.texts(parts) for parts in self.texts])
 
         def compute(pairs: list[Any], report: route.Report) -> list[Any]:
-            texts, given = zip(*pairs, strict=True)
-            predictions = predict(model, task, given, self.config, report=report)
-            return [task.in_words(*one) for one in zip(texts, predictions, strict=True)]
+            texts, ids = zip(*pairs, strict=True)
+            predictions = predict(model, task, ids, self.config, report=report)
+            return [task.in_words(*pair) for pair in zip(texts, predictions, strict=True)]
 
         pairs = list(zip(self.texts, sources, strict=True))
         cost = route.count_tokens(sources)
-        return self.plain(pairs, compute, lambda found: {"predictions": found}, cost)
+        return self.batch_job(
+            pairs, compute, lambda predictions: {"predictions": predictions}, cost
+        )
 
 
 @register("route", "embed")
@@ -329,7 +333,9 @@ class EmbedRoute(route.Route):
 
     def job(self) -> Job:
         sources = self.encode(self.texts)
-        return embed_sources(self, sources, lambda found: {"vectors": [*map(list_numbers, found)]})
+        return embed_sources(
+            self, sources, lambda vectors: {"vectors": [*map(list_numbers, vectors)]}
+        )
 
 
 def embed_sources(
@@ -346,12 +352,12 @@ def embed_sources(
         "ask for fewer or shorter texts",
     )
 
-    def compute(given: list[Any], report: route.Report) -> list[Any]:
-        return embed(model, generator.task, given, config, report=report)
+    def compute(items: list[Any], report: route.Report) -> list[Any]:
+        return embed(model, generator.task, items, config, report=report)
 
-    made = request.plain(sources, compute, answer, cost + size // route.NUMBERS_A_TOKEN)
-    made.read = cost
-    return made
+    job = request.batch_job(sources, compute, answer, cost + size // route.NUMBERS_A_TOKEN)
+    job.read = cost
+    return job
 
 
 @register("route", "show")
@@ -368,23 +374,25 @@ class ShowRoute(route.Route):
         alone = len(parts) == 1 or task.predicts
         require(alone, "texts must be a list of one string; its target is the field target")
         require(any(part.strip() for part in parts), "texts: the text has no words")
-        named = self.given.get("target")
-        target, *more = self.read_texts("target", strings) if named else [None]
+        has_target = self.body.get("target")
+        target, *more = self.read_texts("target", strings) if has_target else [None]
         require(not more, f"target must be one string, got {1 + len(more)}")
         rng = np.random.default_rng([self.config.seed, 0, 0])
         # laid out at once: that needs no model, so no request has to wait for it
         pictures = drawings(task.name, task, lay_out_text(task, parts, target, rng))
-        slots = max(len(one.slots) for one in pictures)
+        slots = max(len(picture.slots) for picture in pictures)
         require(slots <= SHOWN, f"texts: {slots} slots; {SHOWN} can be shown")
-        towers = [one.record() for one in pictures]
-        return self.plain([towers], lambda items, _: items, lambda each: {"towers": each[0]}, 0)
+        towers = [picture.record() for picture in pictures]
+        return self.batch_job(
+            [towers], lambda items, _: items, lambda towers: {"towers": towers[0]}, 0
+        )
 
 
 def decode_prompts(
     generator: Generator,
     config: GenerateConfig,
     layer: int | None,
-    items: list[Wanted],
+    items: list[RequestedPrompt],
     gone: route.Gone,
 ) -> list[list[Output]]:
     """The n best outputs for prompts of several requests; batching does not change draws."""

@@ -21,9 +21,9 @@ class Stream:
         """The message with the whole answer at the end."""
         return json_line(value)
 
-    def error(self, status: int, said: str) -> bytes:
+    def error(self, status: int, message: str) -> bytes:
         """The message in place of the rest if something fails."""
-        return json_line({"error": said})
+        return json_line({"error": message})
 
 
 def json_line(value: Any) -> bytes:

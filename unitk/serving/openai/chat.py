@@ -10,7 +10,7 @@ from unitk.decoding.config import GenerateConfig
 from unitk.decoding.generator import Generator
 from unitk.errors import UsageError, require
 from unitk.registry import register
-from unitk.serving.openai.fields import read_flag, whole
+from unitk.serving.openai.fields import read_flag, read_integer
 from unitk.serving.openai.writing import Alternatives, Reply, WritingRoute
 from unitk.slots import Ids
 
@@ -48,29 +48,29 @@ class Chat(WritingRoute):
         return generator.task.generates and generator.task.trained.pairs
 
     @classmethod
-    def translate(cls, given: dict[str, Any]) -> dict[str, Any]:
-        given = {name: value for name, value in given.items() if value is not None}
-        if "max_completion_tokens" in given:  # the newer name of the same
+    def translate(cls, body: dict[str, Any]) -> dict[str, Any]:
+        body = {name: value for name, value in body.items() if value is not None}
+        if "max_completion_tokens" in body:  # the newer name of the same
             require(
-                "max_tokens" not in given,
+                "max_tokens" not in body,
                 "max_tokens must be left out beside max_completion_tokens",
             )
-            given["max_tokens"] = given.pop("max_completion_tokens")
-        if "max_tokens" in given:
-            whole(given, "max_tokens", 1, 1)
-        return super().translate(given)
+            body["max_tokens"] = body.pop("max_completion_tokens")
+        if "max_tokens" in body:
+            read_integer(body, "max_tokens", 1, 1)
+        return super().translate(body)
 
     @cached_property
     def alternatives(self) -> int | None:
-        asked = read_flag(self.given, "logprobs")
-        count = whole(self.given, "top_logprobs", 0, 0)
+        reports = read_flag(self.body, "logprobs")
+        count = read_integer(self.body, "top_logprobs", 0, 0)
         require(count <= MOST, f"top_logprobs must be at most {MOST}, got {count}")
-        require(asked or not count, "top_logprobs must be left out without logprobs")
-        return count if asked else None
+        require(reports or not count, "top_logprobs must be left out without logprobs")
+        return count if reports else None
 
     @cached_property
     def texts(self) -> list[Sequence[str]]:
-        require(bool(self.given.get("messages")), f"messages must be {SHAPE}")
+        require(bool(self.body.get("messages")), f"messages must be {SHAPE}")
         return self.read_texts("messages", lambda messages, name: [parts_of(messages)])
 
     def sources(self) -> tuple[list[list[Ids]], GenerateConfig]:

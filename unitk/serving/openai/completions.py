@@ -17,8 +17,8 @@ from unitk.decoding.search import Hypothesis
 from unitk.errors import require
 from unitk.registry import register
 from unitk.serving.batching import Job
-from unitk.serving.openai.fields import read_flag, whole
-from unitk.serving.openai.prompts import given_ids
+from unitk.serving.openai.fields import read_flag, read_integer
+from unitk.serving.openai.prompts import read_ids
 from unitk.serving.openai.spelling import Speller, pieces_of
 from unitk.serving.openai.writing import Alternatives, Reply, WritingRoute
 from unitk.serving.route import Report, count_tokens
@@ -51,26 +51,26 @@ class Completions(WritingRoute):
         return not generator.task.infills  # a language model rather than what fills blanks
 
     @classmethod
-    def translate(cls, given: dict[str, Any]) -> dict[str, Any]:
-        said = {name: value for name, value in given.items() if value is not None}
-        said = {"temperature": 1, "max_tokens": DEFAULT, "prompt": ""} | said
-        if whole(said, "max_tokens", 0 if read_flag(said, "echo") else 1, DEFAULT) == 0:
+    def translate(cls, body: dict[str, Any]) -> dict[str, Any]:
+        filled = {name: value for name, value in body.items() if value is not None}
+        filled = {"temperature": 1, "max_tokens": DEFAULT, "prompt": ""} | filled
+        if read_integer(filled, "max_tokens", 0 if read_flag(filled, "echo") else 1, DEFAULT) == 0:
             # no option of a search is 0; the field says that there is none
-            return {**super().translate(said | {"max_tokens": 1}), "max_tokens": 0}
-        return super().translate(said)
+            return {**super().translate(filled | {"max_tokens": 1}), "max_tokens": 0}
+        return super().translate(filled)
 
     @cached_property
     def alternatives(self) -> int | None:
-        if "logprobs" not in self.given:
+        if "logprobs" not in self.body:
             return None
-        count = whole(self.given, "logprobs", 0, 0)
+        count = read_integer(self.body, "logprobs", 0, 0)
         require(count <= MOST, f"logprobs must be at most {MOST}, got {count}")
         return count
 
     @cached_property
     def echoes(self) -> bool:
         """Whether answers begin with their prompts."""
-        echo = read_flag(self.given, "echo")
+        echo = read_flag(self.body, "echo")
         require(
             self.continues or not echo,
             "echo must be false: outputs of this model do not continue their prompts",
@@ -80,14 +80,14 @@ class Completions(WritingRoute):
     @cached_property
     def ids(self) -> list[Ids] | None:
         """Prompts that are given as token ids."""
-        return given_ids(self, "prompt")
+        return read_ids(self, "prompt")
 
     @cached_property
     def texts(self) -> list[Sequence[str]]:
         pairs = self.generator.task.trained.pairs
 
-        def split(given: Any, name: str) -> list[Sequence[str]]:
-            return [text.split("\t") if pairs else [text] for text in strings(given, name)]
+        def split(value: Any, name: str) -> list[Sequence[str]]:
+            return [text.split("\t") if pairs else [text] for text in strings(value, name)]
 
         return self.read_texts("prompt", split)
 
@@ -98,34 +98,34 @@ class Completions(WritingRoute):
         )
         if self.ids is None:
             return self.read()
-        most = self.generator.task.trained.max_source
-        return self.short([ids] for ids in self.ids), replace(self.config, max_source_len=most)
+        max_source = self.generator.task.trained.max_source
+        return self.check_lengths([ids] for ids in self.ids), replace(
+            self.config, max_source_len=max_source
+        )
 
     def job(self) -> Job:
-        if not self.echoes or self.given.get("max_tokens") != 0:
+        if not self.echoes or self.body.get("max_tokens") != 0:
             return super().job()
         # nothing is written: the prompts are read
-        require(
-            not read_flag(self.given, "stream"), "stream must be false where nothing is written"
-        )
-        require(self.wanted == 1, "n must be 1 where nothing is written")
+        require(not read_flag(self.body, "stream"), "stream must be false where nothing is written")
+        require(self.num_outputs == 1, "n must be 1 where nothing is written")
         sources, _ = self.sources()
 
         def read(items: list[Any], report: Report) -> list[Any]:
             shaped = []
-            for route, place, source in items:
+            for route, number, source in items:
                 report(0)
-                shaped.append(route.shape(route.echo(Reply(place, "", "length", 0), source)))
+                shaped.append(route.shape(route.echo(Reply(number, "", "length", 0), source)))
             return shaped
 
         def answer(shaped: list[Any]) -> Any:
-            usage = {"prompt_tokens": made.cost, "completion_tokens": 0}
-            usage["total_tokens"] = made.cost
+            usage = {"prompt_tokens": job.cost, "completion_tokens": 0}
+            usage["total_tokens"] = job.cost
             return {**self.frame(self.name), "choices": shaped, "usage": usage}
 
-        items = [(self, place, source) for place, source in enumerate(sources)]
-        made = self.plain(items, read, answer, count_tokens(sources))
-        return made
+        items = [(self, number, source) for number, source in enumerate(sources)]
+        job = self.batch_job(items, read, answer, count_tokens(sources))
+        return job
 
     def choice(self, index: int, prompt: Prompt, hypothesis: Hypothesis) -> Reply:
         reply = super().choice(index, prompt, hypothesis)
@@ -135,7 +135,7 @@ class Completions(WritingRoute):
         if not self.echoes:
             return ""
         if self.ids is None:  # the text as it was sent: its tokens may spell it otherwise
-            [text] = self.texts[index // self.wanted]
+            [text] = self.texts[index // self.num_outputs]
             return text
         return self.speller_of(source).text
 
@@ -153,9 +153,9 @@ class Completions(WritingRoute):
         pieces = self.speller_of(source).pieces
         if self.ids is None:
             pieces = pieces_of(text, self.generator.vocab.offsets(text)) or [text] * len(ids)
-        made = replace(choice, text=text + choice.text)
+        echoed = replace(choice, text=text + choice.text)
         if self.alternatives is None or not len(ids):
-            return made
+            return echoed
         gains = np.empty(0, np.float32)
         tops = [Alternatives()] * (len(ids) - 1)
         if len(ids) > 1:
@@ -164,7 +164,7 @@ class Completions(WritingRoute):
             gains = table[np.arange(len(table)), ids[1:]]
             tops = self.top_tokens(table, ids[1:], gains, pieces[1:]) if self.alternatives else tops
         return replace(
-            made,
+            echoed,
             pieces=[*pieces, *choice.pieces],
             gains=[None, *gains.tolist(), *choice.gains],
             tops=[Alternatives(), *tops, *choice.tops],

@@ -14,8 +14,8 @@ from unitk.decoding.fit import split_parts, strings
 from unitk.errors import require
 from unitk.registry import register
 from unitk.serving.batching import Job
-from unitk.serving.openai.fields import check_fields, error_body, whole
-from unitk.serving.openai.prompts import given_ids
+from unitk.serving.openai.fields import check_fields, error_body, read_integer
+from unitk.serving.openai.prompts import read_ids
 from unitk.serving.route import Route, count_tokens, model_of
 from unitk.serving.routes import embed_sources
 from unitk.slots import Ids
@@ -32,25 +32,25 @@ class Embeddings(Route):
     listed = False
 
     @classmethod
-    def translate(cls, given: dict[str, Any]) -> dict[str, Any]:
-        return check_fields(given, ["model", "task", *cls.takes, *cls.options()], {})
+    def translate(cls, body: dict[str, Any]) -> dict[str, Any]:
+        return check_fields(body, ["model", "task", *cls.takes, *cls.options()], {})
 
     @classmethod
-    def refuse(cls, status: int, said: str, error: BaseException | None) -> tuple[int, Any]:
-        return error_body(status, said, error)
+    def refuse(cls, status: int, message: str, error: BaseException | None) -> tuple[int, Any]:
+        return error_body(status, message, error)
 
     @cached_property
     def sources(self) -> list[list[Ids]]:
         """The ids of each text."""
-        if (ids := given_ids(self, "input")) is not None:
-            return self.short([ids_of_text] for ids_of_text in ids)
+        if (ids := read_ids(self, "input")) is not None:
+            return self.check_lengths([ids_of_text] for ids_of_text in ids)
         return self.encode(split_parts(self.read_texts("input", strings)))
 
     def job(self) -> Job:
-        form = self.given.get("encoding_format", "float")
+        form = self.body.get("encoding_format", "float")
         require(form in FORMATS, f"encoding_format must be {' or '.join(FORMATS)}, got {form!r}")
         width = model_of(self.generator).reader.config.width
-        size = whole(self.given, "dimensions", 1, width)
+        size = read_integer(self.body, "dimensions", 1, width)
         require(size == width, f"dimensions must be {width}, the width of this model, got {size}")
         require(self.config.pool != "none", "pool must be one that makes a vector of a text")
         for number, source in enumerate(self.sources, 1):
@@ -63,7 +63,7 @@ class Embeddings(Route):
             ]
             used = count_tokens(self.sources)
             usage = {"prompt_tokens": used, "total_tokens": used}
-            return {"object": "list", "data": data, "model": self.given["model"], "usage": usage}
+            return {"object": "list", "data": data, "model": self.body["model"], "usage": usage}
 
         return embed_sources(self, self.sources, answer)
 

@@ -36,14 +36,14 @@ MAX_STOPS = 4
 
 
 def check_fields(
-    given: Mapping[str, Any], known: Sequence[str], fixed: Mapping[str, Sequence[Any]]
+    body: Mapping[str, Any], known: Sequence[str], fixed: Mapping[str, Sequence[Any]]
 ) -> dict[str, Any]:
     """The fields that say something; UsageError for one that is not `known`.
 
     A field that is `fixed` may have one of these values, which are those of its absence.
     """
     fields = dict[str, Any]()
-    for name, value in given.items():
+    for name, value in body.items():
         if value is None or name in IDLE:  # clients write out what they leave to the server
             continue
         if name in fixed:
@@ -58,63 +58,63 @@ def check_fields(
     return fields
 
 
-def whole(given: Mapping[str, Any], name: str, least: int, default: int) -> int:
+def read_integer(body: Mapping[str, Any], name: str, least: int, default: int) -> int:
     """An integer of a request."""
-    value = given.get(name, default)
+    value = body.get(name, default)
     # true is an integer in Python, but not in json
-    right = isinstance(value, int) and not isinstance(value, bool) and value >= least
+    valid = isinstance(value, int) and not isinstance(value, bool) and value >= least
     above = f" of at least {least}" if least >= 0 or isinstance(value, int) else ""
-    require(right, f"{name} must be an integer{above}, got {value!r}")
+    require(valid, f"{name} must be an integer{above}, got {value!r}")
     return int(value)
 
 
-def number(given: Mapping[str, Any], name: str) -> float | None:
+def read_float(body: Mapping[str, Any], name: str) -> float | None:
     """A number of a request, which is no less than 0."""
-    value = given.get(name)
+    value = body.get(name)
     if value is None:
         return None
-    right = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
-    require(right, f"{name} must be a number of at least 0, got {value!r}")
+    valid = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+    require(valid, f"{name} must be a number of at least 0, got {value!r}")
     return float(value)
 
 
-def read_flag(given: Mapping[str, Any], name: str) -> bool:
+def read_flag(body: Mapping[str, Any], name: str) -> bool:
     """Whether something is asked for."""
-    value = given.get(name, False)
+    value = body.get(name, False)
     require(isinstance(value, bool), f"{name} must be true or false, got {value!r}")
     return bool(value)
 
 
-def stops(given: Mapping[str, Any], most: int) -> list[str]:
+def read_stops(body: Mapping[str, Any], max_letters: int) -> list[str]:
     """The strings at which an output ends."""
-    value = given.get("stop", [])
+    value = body.get("stop", [])
     strings = [value] if isinstance(value, str) else value
-    right = isinstance(strings, list) and all(
+    valid = isinstance(strings, list) and all(
         isinstance(string, str) and string for string in strings
     )
-    require(right, f"stop must be a string or a list of strings, none empty, got {value!r}")
+    require(valid, f"stop must be a string or a list of strings, none empty, got {value!r}")
     require(
         len(strings) <= MAX_STOPS, f"stop: {len(strings)} strings; a request may have {MAX_STOPS}"
     )
     require(
-        all(len(string) <= most for string in strings),
-        f"stop: a string has more than {most} letters",
+        all(len(string) <= max_letters for string in strings),
+        f"stop: a string has more than {max_letters} letters",
     )
     return list(strings)
 
 
-def error_body(status: int, said: str, error: BaseException | None) -> tuple[int, Any]:
+def error_body(status: int, message: str, error: BaseException | None) -> tuple[int, Any]:
     """Status and body of a refusal."""
     # messages name options; but what a client wrote itself, in quotes, stays
     for option, name in THERE.items():
-        said = re.sub(rf"(?<!['\"])\b{option}\b", name, said)
+        message = re.sub(rf"(?<!['\"])\b{option}\b", name, message)
     if isinstance(error, UnknownModel):
         status, code, name = 404, "model_not_found", "model"
     else:
         code = CODES.get(status, "")
         # messages begin with the field that they are about, where it is one
-        named = re.match(r"([a-z_]+)(?: must |: )", said) if status == 400 else None
-        name = named[1] if named else ""
+        match = re.match(r"([a-z_]+)(?: must |: )", message) if status == 400 else None
+        name = match[1] if match else ""
     kind = ERRORS.get(status, "invalid_request_error" if status < 500 else "server_error")
-    body = {"message": said, "type": kind, "param": name or None, "code": code or None}
+    body = {"message": message, "type": kind, "param": name or None, "code": code or None}
     return status, {"error": body}

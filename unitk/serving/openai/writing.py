@@ -27,14 +27,14 @@ from unitk.serving.openai.fields import (
     HERE,
     check_fields,
     error_body,
-    number,
     read_flag,
-    stops,
-    whole,
+    read_float,
+    read_integer,
+    read_stops,
 )
 from unitk.serving.openai.spelling import Speller, find_stop, withhold_stops, without_ends
 from unitk.serving.route import abilities, count_tokens
-from unitk.serving.routes import DecodingRoute, Wanted
+from unitk.serving.routes import DecodingRoute, RequestedPrompt
 from unitk.serving.streams import Stream
 from unitk.slots import Example, Floats, Ids, unroll
 
@@ -82,16 +82,16 @@ class WritingRoute(DecodingRoute):
         return [*super().options(), "sampling", *HERE.values()]
 
     @classmethod
-    def translate(cls, given: dict[str, Any]) -> dict[str, Any]:
+    def translate(cls, body: dict[str, Any]) -> dict[str, Any]:
         options = [*super().options(), *(name for name in HERE if name not in cls.takes)]
         # max_tokens and stop say where an output ends, whatever is usual for a checkpoint
         translated = {
             "sentences": 0,
-            **check_fields(given, ["model", "task", *cls.takes, *options], cls.fixed),
+            **check_fields(body, ["model", "task", *cls.takes, *options], cls.fixed),
         }
-        outputs = whole(translated, "n", 1, 1)
-        width = whole(translated, "best_of", outputs, outputs)
-        heat = number(translated, "temperature")
+        outputs = read_integer(translated, "n", 1, 1)
+        width = read_integer(translated, "best_of", outputs, outputs)
+        heat = read_float(translated, "temperature")
         if heat is None and "top_p" in translated:  # which means nothing to a search
             heat = 1.0
         for name, option in HERE.items():
@@ -109,8 +109,8 @@ class WritingRoute(DecodingRoute):
         )
 
     @classmethod
-    def refuse(cls, status: int, said: str, error: BaseException | None) -> tuple[int, Any]:
-        return error_body(status, said, error)
+    def refuse(cls, status: int, message: str, error: BaseException | None) -> tuple[int, Any]:
+        return error_body(status, message, error)
 
     @abstractmethod
     def sources(self) -> tuple[list[list[Ids]], GenerateConfig]:
@@ -123,12 +123,12 @@ class WritingRoute(DecodingRoute):
 
     @cached_property
     def stops(self) -> list[str]:
-        return stops(self.given, self.limits.max_chars)
+        return read_stops(self.body, self.limits.max_chars)
 
     @cached_property
-    def wanted(self) -> int:
+    def num_outputs(self) -> int:
         """The outputs of each source that are answered."""
-        return whole(self.given, "n", 1, 1)
+        return read_integer(self.body, "n", 1, 1)
 
     @cached_property
     def alternatives(self) -> int | None:
@@ -145,21 +145,21 @@ class WritingRoute(DecodingRoute):
         self.check_empty(sources)
         check_parts(task, sources, 0)
         sources = [source if count_tokens([source]) else [] for source in sources]
-        draws = whole(self.given, "best_of", 1, self.wanted) if config.sampling else 1
-        most = self.limits.max_texts
-        asked = len(sources) * draws
-        require(asked <= most, f"n: {asked} outputs; the server allows {most} in a request")
+        draws = read_integer(self.body, "best_of", 1, self.num_outputs) if config.sampling else 1
+        limit = self.limits.max_texts
+        outputs = len(sources) * draws
+        require(outputs <= limit, f"n: {outputs} outputs; the server allows {limit} in a request")
         if config.sampling:  # each output is a row of its own
             config = replace(config, nbest=1, best_of=1, beam=GenerateConfig.beam)
         prompts, cost = self.prompts(Sources(sources, truncate=task.trained.pairs), config)
-        items = self.seeded(prompt for prompt in prompts for _ in range(draws))
+        items = self.seed_prompts(prompt for prompt in prompts for _ in range(draws))
         # a beam changes its mind, and of draws that are compared nobody knows which one stays
-        grows = draws == self.wanted if config.sampling else config.width == 1
+        grows = draws == self.num_outputs if config.sampling else config.width == 1
         tells = streams and self.alternatives is None
         if grows and (tells or self.stops or config.sentences):
             items = [
-                replace(item, on_ids=self.follow(place, item.prompt, tells))
-                for place, item in enumerate(items)
+                replace(item, on_ids=self.follow(number, item.prompt, tells))
+                for number, item in enumerate(items)
             ]
         answer = partial(self.answer, sources, prompts, config)
         job = self.decode_prompts(items, config, answer, cost * draws)
@@ -169,8 +169,8 @@ class WritingRoute(DecodingRoute):
 
     def read_stream(self) -> tuple[bool, bool]:
         """Whether the client asks for a stream of events, and for the usage in the last one."""
-        streams = read_flag(self.given, "stream")
-        options = self.given.get("stream_options")
+        streams = read_flag(self.body, "stream")
+        options = self.body.get("stream_options")
         options = {} if options is None else options
         known = isinstance(options, dict) and set(options) <= {"include_usage"}
         require(known, f"stream_options must have include_usage only, got {options!r}")
@@ -180,21 +180,21 @@ class WritingRoute(DecodingRoute):
     def check_empty(self, sources: Sequence[list[Ids]]) -> None:
         """Refuse texts without tokens, unless the task writes from nothing."""
         task = self.generator.task
-        for place, source in enumerate(sources, 1):
+        for number, source in enumerate(sources, 1):
             require(
                 count_tokens([source]) > 0 or (task.from_nothing and self.continues),
-                f"text {place} is empty, and task {task.name} does not write from nothing",
+                f"text {number} is empty, and task {task.name} does not write from nothing",
             )
 
-    def seeded(self, prompts: Iterable[Prompt]) -> list[Wanted]:
+    def seed_prompts(self, prompts: Iterable[Prompt]) -> list[RequestedPrompt]:
         """The prompts, each with a number that seeds its draws, whatever its batch holds."""
-        seed = self.given.get("seed")
-        whole(self.given, "seed", -(2**63), 0)
+        seed = self.body.get("seed")
+        read_integer(self.body, "seed", -(2**63), 0)
         # numbers that seed draws are no less than 0; those of a request are neighbours
         first = secrets.randbits(62) if seed is None else seed + 2**63
         return [
-            Wanted(replace(prompt, number=(first << 16) + place))
-            for place, prompt in enumerate(prompts)
+            RequestedPrompt(replace(prompt, number=(first << 16) + number))
+            for number, prompt in enumerate(prompts)
         ]
 
     def speller(self, prompt: Prompt) -> Speller:
@@ -212,14 +212,14 @@ class WritingRoute(DecodingRoute):
         protocol = self.generator.protocol
         return protocol.end if protocol else None
 
-    def follow(self, place: int, prompt: Prompt, tells: bool) -> Callable[[Ids], bool]:
+    def follow(self, number: int, prompt: Prompt, tells: bool) -> Callable[[Ids], bool]:
         """A function of an output's ids so far, which returns whether the output is to stop.
 
         If `tells` is set, it also sends the text so far to the client.
         """
         speller = self.speller(prompt)
         seen = 0
-        before = self.opening(place, prompt.source)
+        before = self.opening(number, prompt.source)
 
         def tell(ids: Ids) -> bool:
             nonlocal seen
@@ -228,7 +228,7 @@ class WritingRoute(DecodingRoute):
             seen = max(seen, len(words))  # what failed beside others is written anew
             if tells and self.on_text is not None:
                 known = stable_part(withhold_stops(text, self.stops), self.config)
-                self.on_text((place, before + known))
+                self.on_text((number, before + known))
             over = find_stop(text, self.stops) is not None or has_sentences(text, self.config)
             return seen == len(words) and over
 
@@ -245,15 +245,15 @@ class WritingRoute(DecodingRoute):
         # a draw is a row of its own; a beam is one row with all of its outputs
         draws = len(results) // len(prompts)
         choices = list[Reply]()
-        for place, prompt in enumerate(prompts):
-            of_prompt = results[place * draws : (place + 1) * draws]
+        for number, prompt in enumerate(prompts):
+            of_prompt = results[number * draws : (number + 1) * draws]
             best = [output for of_draw in of_prompt for output in of_draw]
-            if len(best) > self.wanted:  # draws, of which the best are asked for
+            if len(best) > self.num_outputs:  # draws, of which the best are asked for
                 best.sort(
                     key=lambda output: -output.hypothesis.log_prob / len(output.hypothesis.ids)
                 )
-            for rank, output in enumerate(best[: self.wanted]):
-                index = place * self.wanted + rank
+            for rank, output in enumerate(best[: self.num_outputs]):
+                index = number * self.num_outputs + rank
                 choices.append(self.choice(index, prompt, output.hypothesis))
         shaped = [self.shape(reply) for reply in choices]
         read = count_tokens(sources)
@@ -310,13 +310,13 @@ class WritingRoute(DecodingRoute):
         tops = list[Alternatives]()
         for row, word, gain, piece in zip(table, words, gains, pieces, strict=False):
             best = np.argsort(-row, kind="stable")[: self.alternatives]
-            named = {piece: float(gain)}  # the search's own number, so that equal ones are equal
+            gain_of = {piece: float(gain)}  # the search's own number, so that equal ones are equal
             for other in best.tolist():
                 if other != word and np.isfinite(row[other]):
                     size = vocab.model.size
                     name = vocab.model.text(other) if other < size else vocab.pieces([other])[0]
-                    named.setdefault(name, float(row[other]))
-            tops.append(sorted(named.items(), key=lambda entry: -entry[1]))
+                    gain_of.setdefault(name, float(row[other]))
+            tops.append(sorted(gain_of.items(), key=lambda entry: -entry[1]))
         return tops
 
     # what is answered
@@ -329,7 +329,7 @@ class WritingRoute(DecodingRoute):
         """The fields around the choices of an answer, or of an event."""
         identity, created = self._id
         head = {"id": f"{self.prefix}-{identity}", "object": name, "created": created}
-        return head | {"model": self.given["model"]}
+        return head | {"model": self.body["model"]}
 
     prefix: ClassVar[str]
     """What the ids of answers begin with."""
@@ -382,8 +382,8 @@ class Events(Stream):
             parts.append(self.write_chunk([], usage=value["usage"]))
         return b"".join([*parts, b"data: [DONE]\n\n"])
 
-    def error(self, status: int, said: str) -> bytes:
-        return server_event(error_body(status, said, None)[1])
+    def error(self, status: int, message: str) -> bytes:
+        return server_event(error_body(status, message, None)[1])
 
     def text_delta(self, index: int, added: str, done: Any = None) -> dict[str, Any]:
         """The delta of a choice whose text has grown."""

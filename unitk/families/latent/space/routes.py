@@ -68,7 +68,7 @@ class LatentRoute(Route):
             return [self.space.decode(walk(), self.config, on_step=on_step) for walk in walks]
 
         cost = steps * self.config.width * max(1, length(self.config.max_len, 0))
-        job = self.plain([points], decode, lambda walks: self.records(walks[0]), cost)
+        job = self.batch_job([points], decode, lambda walks: self.records(walks[0]), cost)
         job.read = 0  # points are no texts
         return count_written(job, chain.from_iterable)
 
@@ -99,7 +99,7 @@ class EncodeRoute(LatentRoute):
         def answer(latents: list[Any]) -> Any:
             return {"points": [*map(list_numbers, latents)]}
 
-        return self.plain(texts, encode, answer, self.count(texts))
+        return self.batch_job(texts, encode, answer, self.count(texts))
 
 
 @register("route", "latent/decode")
@@ -119,7 +119,7 @@ class DecodeRoute(LatentRoute):
             fits and points != [],
             f"points must be a list of lists of {size} numbers below {LARGEST:g}",
         )
-        self.few("points", len(points))
+        self.check_count("points", len(points))
         return self.walk(lambda: np.array(points, np.float32), len(points))
 
 
@@ -133,7 +133,7 @@ class InterpolateRoute(LatentRoute):
         pair = self.read_texts("texts", strings)
         require(len(pair) == 2, f"texts must be two strings, got {len(pair)}")
         require(self.config.steps >= 2, f"steps must be at least 2, got {self.config.steps}")
-        self.few("steps", self.config.steps)
+        self.check_count("steps", self.config.steps)
 
         # encoded when it is computed: the model works in one thread
         def points() -> geometry.Points:
