@@ -66,17 +66,17 @@ class Answering(Checked):
 
 
 def open_generator(
-    given: Any, options: Mapping[str, str] | None = None, path: Path | None = None
+    options: Any, overrides: Mapping[str, str] | None = None, path: Path | None = None
 ) -> Generator:
     """The model of --checkpoint or `path`, ready to decode; `options`: of task and architecture."""
     from unitk.kernels.products import keep_memory
     from unitk.training.device import choose_device
 
     keep_memory()  # not in `unitk.load`: a notebook's own tables would stay as well
-    device = choose_device(given.device)
-    precision = given.precision
-    path = path or given.checkpoint
-    return load(path, device, task=given.task, precision=precision, options=options)
+    device = choose_device(options.device)
+    precision = options.precision
+    path = path or options.checkpoint
+    return load(path, device, task=options.task, precision=precision, options=overrides)
 
 
 def inputs_of(parsed: config.Parsed, questions: bool = False, form: str = "") -> Texts:
@@ -85,18 +85,18 @@ def inputs_of(parsed: config.Parsed, questions: bool = False, form: str = "") ->
     With `questions`, they are the questions of a SQuAD json with their passages. Lists of records
     are choices if that is the `form` of the labels.
     """
-    given = parsed.main
-    check_words(given.texts)
-    require(bool(given.texts) != (given.input is not None), "give either texts or --input FILE")
-    if given.input is None:
+    options = parsed.main
+    check_words(options.texts)
+    require(bool(options.texts) != (options.input is not None), "give either texts or --input FILE")
+    if options.input is None:
         parsed.idle("without --input", "source_field")
-        return [Input(text.split("\t")) for text in given.texts]
-    fields = Fields(given.source_field, (), form=form) if given.source_field else None
-    if own := stream_reader(given.input, given.input_format, fields):
-        return read_stream(own, TOGETHER, given.input, fields)
-    if questions and not fields and format_of(given.input, given.input_format) == "squad":
-        return [Input(parts, id=one) for one, parts in read_questions(given.input)]
-    return read_inputs(given.input, given.input_format, fields)
+        return [Input(text.split("\t")) for text in options.texts]
+    fields = Fields(options.source_field, (), form=form) if options.source_field else None
+    if own := stream_reader(options.input, options.input_format, fields):
+        return read_stream(own, TOGETHER, options.input, fields)
+    if questions and not fields and format_of(options.input, options.input_format) == "squad":
+        return [Input(parts, id=id_) for id_, parts in read_questions(options.input)]
+    return read_inputs(options.input, options.input_format, fields)
 
 
 def check_words(words: Sequence[str]) -> None:
@@ -161,30 +161,30 @@ def record(number: int, text: Input, found: dict[str, Any] | DataError) -> str:
     return json.dumps({"id": text.id or number, **about}, ensure_ascii=False)
 
 
-def check_output(given: Any) -> None:
+def check_output(options: Any) -> None:
     """Refuse an --output that may not be written, and a --resume that has none to continue."""
-    file = given.output != STDOUT and given.input is not None and not is_stream(given.input)
-    require(file or not given.resume, "--resume needs an --output, and an --input that is a file")
-    check_writable(given, given.resume)
+    file = options.output != STDOUT and options.input is not None and not is_stream(options.input)
+    require(file or not options.resume, "--resume needs an --output, and an --input that is a file")
+    check_writable(options, options.resume)
 
 
-def sink_of(given: Any, values: dict[str, str]) -> OutputFile | Printed:
+def sink_of(options: Any, values: dict[str, str]) -> OutputFile | Printed:
     """Where the lines of --output go; --resume needs the same `values` and files as before."""
-    if given.output == STDOUT:
+    if options.output == STDOUT:
         return Printed()
-    return OutputFile(given.output, dependencies_of(given, values), given.resume)
+    return OutputFile(options.output, dependencies_of(options, values), options.resume)
 
 
-def dependencies_of(given: Any, values: dict[str, str]) -> dict[str, str]:
+def dependencies_of(options: Any, values: dict[str, str]) -> dict[str, str]:
     """Everything that the output depends on; files are represented by their contents."""
     free = ("output", "overwrite", "resume", "config", "user_dir", "texts")
     found = {name: text for name, text in values.items() if name not in free}
     others = "output", "config", "user_dir", "checkpoint"
-    for option in config.options(type(given)):
-        path = getattr(given, option.name)
+    for option in config.options(type(options)):
+        path = getattr(options, option.name)
         if isinstance(path, Path) and option.name not in others and not is_stream(path):
             found[option.name] = f"{path} ({content(path)})"
-    paths = [find_checkpoint(path) for path in given.checkpoint]
+    paths = [find_checkpoint(path) for path in options.checkpoint]
     found["checkpoint"] = ", ".join(f"{path.name} ({content(path)})" for path in paths)
     return {config.flag(name)[2:]: text for name, text in found.items()} | {"version": VERSION}
 

@@ -36,9 +36,9 @@ class Bits(RawEvaluation):
     def measure(self, parsed: Parsed, progress: Progress) -> tuple[dict[str, Any], Judged]:
         from unitk.comparison.likelihood import How, measure
 
-        given = parsed.main
+        options = parsed.main
         documents = open_documents(parsed)
-        generator = open_generator(given, parsed.aside.texts)
+        generator = open_generator(options, parsed.aside.texts)
         how = How(
             stride=self.stride,
             context=self.context,
@@ -50,5 +50,5 @@ class Bits(RawEvaluation):
         figures = likelihood.figures()
         named = {name: value for name, value in figures.items() if name != "kind"}
         lines = [f"{'kind':<24}{likelihood.kind}: {ABOUT[likelihood.kind]}", *figure_lines(named)]
-        subject = {"checkpoint": str(given.checkpoint), "data": str(given.data)}
+        subject = {"checkpoint": str(options.checkpoint), "data": str(options.data)}
         return subject, Judged(figures, lines)

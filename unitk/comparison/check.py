@@ -46,10 +46,10 @@ class CheckOptions(Checked):
 
 def value(parsed: Parsed) -> list[Finding]:
     """Run all registered checks on the paths; returns their findings."""
-    given: CheckOptions = parsed.main
-    require(len(given.paths) > 0, "--paths: name a corpus, a run or a file of scores")
-    registry.load_plugins(given.user_dir)
-    subjects = subjects_of(given)
+    options: CheckOptions = parsed.main
+    require(len(options.paths) > 0, "--paths: name a corpus, a run or a file of scores")
+    registry.load_plugins(options.user_dir)
+    subjects = subjects_of(options)
     # in the order of names, so that two reports can be compared line by line
     reports = (registry.get("check", name)(subjects) for name in registry.names("check"))
     return [finding for findings in reports for finding in findings]
@@ -62,14 +62,14 @@ def run(parsed: Parsed) -> None:
     print_findings(value(parsed), parsed.main.output_format)
 
 
-def subjects_of(given: CheckOptions) -> Subjects:
+def subjects_of(options: CheckOptions) -> Subjects:
     """Open the subjects that the paths name: runs, folders of corpora, files of scores."""
     from unitk.comparison.checks.base import DataSplit, Subjects, TrainedRun  # imports torch
 
-    real = [path.resolve() for path in given.paths]
-    for at, path in enumerate(given.paths):
+    real = [path.resolve() for path in options.paths]
+    for at, path in enumerate(options.paths):
         require(real[at] not in real[:at], f"--paths names {path} twice")
-    opened = [subject for path in given.paths for subject in _open(pretrained.locate(path))]
+    opened = [subject for path in options.paths for subject in _open(pretrained.locate(path))]
     runs = [subject for subject in opened if isinstance(subject, TrainedRun)]
     for run in runs:
         gone = [folder for folder, _ in run.parsed.main.weighted_data if not folder.exists()]
@@ -77,7 +77,7 @@ def subjects_of(given: CheckOptions) -> Subjects:
             raise DataError(f"--paths {run.name}: its --data {gone[0]} is not there")
     splits = [subject for subject in opened if isinstance(subject, DataSplit)]
     scores = [subject for subject in opened if isinstance(subject, Path)]
-    return Subjects(splits, runs, scores, given.shared, given.device)
+    return Subjects(splits, runs, scores, options.shared, options.device)
 
 
 def _open(path: Path) -> list[TrainedRun | DataSplit | Path]:

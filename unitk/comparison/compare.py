@@ -83,28 +83,30 @@ class CompareOptions(ReadingOptions):
 
 def value(parsed: Parsed) -> list[dict[str, Any]]:
     """A row for each model, ranked within its kind; page and csv are written if requested."""
-    given: CompareOptions = parsed.main
-    names = [str(path) for path in given.runs]
+    options: CompareOptions = parsed.main
+    names = [str(path) for path in options.runs]
     require(len(names) > 1, f"--runs: name two models or more, got {', '.join(names) or 'none'}")
-    written = given.output is not None or given.table is not None
-    require(written or not given.overwrite, "--overwrite has no effect without --output or --table")
+    written = options.output is not None or options.table is not None
+    require(
+        written or not options.overwrite, "--overwrite has no effect without --output or --table"
+    )
     twice = next((name for name in names if names.count(name) > 1), None)
     require(twice is None, f"--runs names {twice} twice")
     from unitk.comparison.side_by_side import csv_of, page_of, page_record, rows_of
 
     for name in ("output", "table"):
-        check_apart(given, name)
+        check_apart(options, name)
     documents = open_documents(parsed)
     # files are opened at once, so that minutes are not spent before one is refused
     with ExitStack() as files:
         page, table = (
-            path and files.enter_context(new_file(path, option, replace=given.overwrite))
-            for option, path in (("--output", given.output), ("--table", given.table))
+            path and files.enter_context(new_file(path, option, replace=options.overwrite))
+            for option, path in (("--output", options.output), ("--table", options.table))
         )
-        measured, vocabs = measure_all(given, documents)
+        measured, vocabs = measure_all(options, documents)
         rows = rows_of(measured)
         if page is not None:
-            record = page_record(measured, vocabs, str(given.data), given.page_documents)
+            record = page_record(measured, vocabs, str(options.data), options.page_documents)
             create(page, page_of(record))
         if table is not None:
             create(table, csv_of(rows))
@@ -123,35 +125,35 @@ def run(parsed: Parsed) -> None:
     """Print the table; write page and csv if requested."""
     from unitk.comparison.side_by_side import lines_of_rows
 
-    given = parsed.main
+    options = parsed.main
     rows = value(parsed)
-    if given.output_format == "json":
+    if options.output_format == "json":
         plain = [{k: None if v != v else v for k, v in row.items()} for row in rows]
-        print(json.dumps({"data": str(given.data), "models": plain}))
+        print(json.dumps({"data": str(options.data), "models": plain}))
         return
     print(*map(printable, lines_of_rows(rows)), sep="\n")
 
 
 def measure_all(
-    given: CompareOptions, documents: list[Document]
+    options: CompareOptions, documents: list[Document]
 ) -> tuple[Mapping[str, Likelihood], Mapping[str, Vocab]]:
     """The cost of the documents to each model, and its vocabulary, by the path as given."""
     from unitk.comparison.likelihood import mean_of
 
     likelihoods: dict[str, Likelihood] = {}
     vocabs: dict[str, Vocab] = {}
-    runs = {path: seeds_of(path) for path in given.runs}
+    runs = {path: seeds_of(path) for path in options.runs}
     named: dict[tuple[Path, ...], Path] = {}  # checkpoints -> the path that names them
     for path, seeds in runs.items():
         real = tuple(find_checkpoint(pretrained.locate(run)).resolve() for run in seeds)
         first = named.setdefault(real, path)
         require(first == path, f"--runs: {first} and {path} are one checkpoint")
     # the last of them is refused before the first one is measured
-    drawn = [estimator_of_run(given, run).draws > 0 for seeds in runs.values() for run in seeds]
-    require(any(drawn) or given.draws is None, "--draws has no effect: no run draws anything")
+    drawn = [estimator_of_run(options, run).draws > 0 for seeds in runs.values() for run in seeds]
+    require(any(drawn) or options.draws is None, "--draws has no effect: no run draws anything")
     for path, seeds in runs.items():
         # runs of one folder differ in their seeds alone, so their vocabulary is one
-        measured = [measure_run(given, run, documents) for run in seeds]
+        measured = [measure_run(options, run, documents) for run in seeds]
         likelihoods[str(path)] = mean_of([likelihood for likelihood, _ in measured])
         vocabs[str(path)] = measured[0][1]
     return likelihoods, vocabs
@@ -165,35 +167,35 @@ def seeds_of(path: Path) -> list[Path]:
     return [path / f"seed-{seed}" for seed in seeds]
 
 
-def estimator_of_run(given: CompareOptions, path: Path) -> Estimator:
+def estimator_of_run(options: CompareOptions, path: Path) -> Estimator:
     """What estimates the likelihood of texts by a model; `UsageError` names the run if nothing
     does, or if it reads no --context."""
     from unitk.comparison.estimators import estimator_of
 
-    task = open_generator(given, path=path).task
+    task = open_generator(options, path=path).task
     try:
         estimator = estimator_of(task)
     except UsageError as error:
         raise UsageError(f"{path}: task {task.name} has no likelihood of texts") from error
-    reads = estimator.contexts or given.context is None
+    reads = estimator.contexts or options.context is None
     require(reads, f"--context has no effect on {path}, whose model reads no context")
     return estimator
 
 
 def measure_run(
-    given: CompareOptions, path: Path, documents: list[Document]
+    options: CompareOptions, path: Path, documents: list[Document]
 ) -> tuple[Likelihood, Vocab]:
     """The cost of the documents to a model, and the model's vocabulary."""
     from unitk.comparison.estimators import estimator_of
     from unitk.comparison.likelihood import How, measure
 
-    generator = open_generator(given, path=path)
+    generator = open_generator(options, path=path)
     drawn = estimator_of(generator.task).draws > 0  # the others have no use for --draws
     how = How(
-        stride=given.stride,
-        context=given.context,
-        draws=given.draws if drawn else None,
-        max_tokens=given.max_tokens,
+        stride=options.stride,
+        context=options.context,
+        draws=options.draws if drawn else None,
+        max_tokens=options.max_tokens,
     )
     try:
         return measure(generator, documents, how, progress), generator.vocab

@@ -32,17 +32,17 @@ def open_documents(parsed: Parsed) -> list[Document]:
 
     Raises `DataError` where there is no text, and `UsageError` for options that have no effect.
     """
-    given = parsed.main
+    chosen = parsed.main
     path = parsed.main.data
     if path.is_dir() and not is_corpus(path) and "valid" in parts(path):
         path = path / "valid"
     if is_corpus(path):
         parsed.idle("on a corpus", *(option.name for option in options(ReadingOptions)))
         return [*decode_corpus(path)]
-    given.check()
+    chosen.check()
     files = expand((str(path),), "--data")
-    given.check_files(files, "--data", parsed.settings)
-    source = given.source(files, "--data")
+    chosen.check_files(files, "--data", parsed.settings)
+    source = chosen.source(files, "--data")
     # parallel files, records and questions are no running text
     if source.reading is None:
         raise DataError(f"--data {path} holds pairs; bits per byte are of texts")

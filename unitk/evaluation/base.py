@@ -54,9 +54,9 @@ class Evaluation(Checked):
     """Maximum slots of a forward pass. It changes the figures of a latent by rounding only."""
 
     @classmethod
-    def of(cls, given: Any) -> Self:
+    def of(cls, chosen: Any) -> Self:
         """An evaluation with those of the given options that are its own."""
-        return cls(**{option.name: getattr(given, option.name) for option in options(cls)})
+        return cls(**{option.name: getattr(chosen, option.name) for option in options(cls)})
 
 
 @dataclass(frozen=True, kw_only=True)

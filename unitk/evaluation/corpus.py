@@ -56,22 +56,22 @@ class Objective(CorpusEvaluation):
 @contextmanager
 def open_corpus_of(parsed: Parsed) -> Iterator[Path]:
     """The corpus of --data; for a file, a temporary corpus with the checkpoint's vocabulary."""
-    given = parsed.main
-    path: Path = given.data
+    chosen = parsed.main
+    path: Path = chosen.data
     if path.is_dir() or is_corpus(path):
         parsed.idle("on a corpus", *(option.name for option in options(ReadingOptions)))
         yield path
         return
-    given.check()
+    chosen.check()
     files = expand((str(path),), "--data")
-    given.check_files(files, "--data", parsed.settings)
-    vocab = open_vocab(find_checkpoint(given.checkpoint))
-    source = given.source(files, "--data")
+    chosen.check_files(files, "--data", parsed.settings)
+    vocab = open_vocab(find_checkpoint(chosen.checkpoint))
+    source = chosen.source(files, "--data")
     with tempfile.TemporaryDirectory(prefix="unitk-") as place:
         folder = Path(place, path.stem)
         workers = num_workers(None, source.size)
         cure = "preprocess the text first"
-        opened = encoders(vocab, workers, given.user_dir, cure=cure)
+        opened = encoders(vocab, workers, chosen.user_dir, cure=cure)
         with redirect_stdout(sys.stderr), opened as encode:
             write_part(source, folder, vocab, encode)
         yield folder
@@ -82,11 +82,11 @@ def open_texts_of(parsed: Parsed, name: str) -> Iterator[list[Path]]:
     """The corpus of --data, in which an evaluation reads texts with the checkpoint's vocabulary."""
     from unitk.evaluation.objective import corpus_of
 
-    given = parsed.main
+    chosen = parsed.main
     with open_corpus_of(parsed) as place:
         path = corpus_of(place)
         if not isinstance(open_corpus(path), Corpus):
-            raise DataError(f"--data {given.data} holds pairs; {flag(name)} is for texts")
-        if corpus_vocab(path).hash != open_vocab(find_checkpoint(given.checkpoint)).hash:
-            raise DataError(f"--data {given.data} was made with another vocabulary")
+            raise DataError(f"--data {chosen.data} holds pairs; {flag(name)} is for texts")
+        if corpus_vocab(path).hash != open_vocab(find_checkpoint(chosen.checkpoint)).hash:
+            raise DataError(f"--data {chosen.data} was made with another vocabulary")
         yield [path]

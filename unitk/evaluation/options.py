@@ -58,10 +58,10 @@ def with_evaluations(main: type) -> type:
     ordered = {name: plain[name] for name in ("checkpoint", "data")} | single | shared | plain
 
     # what no evaluation can mean is refused at once, whichever is asked for
-    def check(given: Any) -> None:
-        Checked.__post_init__(given)
+    def check(chosen: Any) -> None:
+        Checked.__post_init__(chosen)
         for kind in kinds.values():
-            kind.of(given)
+            kind.of(chosen)
 
     return make_dataclass(
         main.__name__,
@@ -78,16 +78,16 @@ def choose_evaluations(parsed: Parsed) -> dict[str, type[Evaluation]]:
 
     Options that have an effect with others only are refused.
     """
-    given = parsed.main
+    chosen = parsed.main
     kinds = evaluations()
     sources = ["data", *(name for name, kind in kinds.items() if of_files(kind))]
-    named = [name for name in sources if getattr(given, name) is not None]
+    named = [name for name in sources if getattr(chosen, name) is not None]
     require(len(named) == 1, f"give one of {', '.join(map(flag, sources))}")
     of_models = [name for name, kind in kinds.items() if issubclass(kind, CorpusEvaluation)]
     if named == ["data"]:
         read = (name for name in kinds if name not in (*sources, *of_models))
         # of two that read --data, the second is refused below, as the first lacks its option
-        named = [name for name in read if getattr(given, name) not in (None, False)]
+        named = [name for name in read if getattr(chosen, name) not in (None, False)]
         named = named[:1] or of_models
     else:
         parsed.idle("without --data", *names_of(ReadingOptions))
@@ -98,7 +98,7 @@ def choose_evaluations(parsed: Parsed) -> dict[str, type[Evaluation]]:
             on_data = (option, *of_models)
             needed = [*dict.fromkeys("data" if name in on_data else name for name in owners)]
             # where --data is given, it is no cure
-            if needed[-1] == "data" and given.data is not None:
+            if needed[-1] == "data" and chosen.data is not None:
                 parsed.idle(f"with {flag(named[0])}", option)
             else:
                 parsed.idle(f"without {either(needed)}", option)

@@ -42,16 +42,18 @@ register({})
 
 def value(parsed: Parsed) -> Path:
     """Write the folder; its path."""
-    given: Options = parsed.main
-    name = given.dest.name
+    options: Options = parsed.main
+    name = options.dest.name
     # fairseq imports the folder by its name, beside all that is installed
-    free = name.isidentifier() and not is_taken(name, given.dest)
-    require(free, f"--dest {given.dest}: fairseq imports it as {name!r}, which is not a free name")
-    registry.load_plugins(given.user_dir)  # its mistakes are told here
-    user_dir = repr(str(given.user_dir.resolve())) if given.user_dir else ""
-    with new_folder(given.dest, "--dest", CheckpointError) as folder:
+    free = name.isidentifier() and not is_taken(name, options.dest)
+    require(
+        free, f"--dest {options.dest}: fairseq imports it as {name!r}, which is not a free name"
+    )
+    registry.load_plugins(options.user_dir)  # its mistakes are told here
+    user_dir = repr(str(options.user_dir.resolve())) if options.user_dir else ""
+    with new_folder(options.dest, "--dest", CheckpointError) as folder:
         create(folder / "__init__.py", PLUGIN.format(user_dir))
-    return given.dest
+    return options.dest
 
 
 @register("verb", "fairseq_plugin")

@@ -102,19 +102,23 @@ def value(argv: Sequence[str]) -> str:
     own_words = [*words[:at]]
     if own_words and not own_words[0].startswith("-"):
         own_words[0] = f"--scheduler={own_words[0]}"
-    given: Options = parse("launch", Options, own_words).main
-    given.check()
+    options: Options = parse("launch", Options, own_words).main
+    options.check()
     verb_name = "train"
     behind = [*words[at + 1 :]]
     if behind and behind[0] in ("train", "preprocess"):
         verb_name, *behind = behind
-    check_command(given, verb_name, behind)
-    text = RENDER[given.scheduler](given, behind) if verb_name == "train" else array(given, behind)
-    if given.output is not None:
-        with files.new_file(given.output, "--output", replace=given.overwrite) as part:
+    check_command(options, verb_name, behind)
+    text = (
+        RENDER[options.scheduler](options, behind)
+        if verb_name == "train"
+        else array(options, behind)
+    )
+    if options.output is not None:
+        with files.new_file(options.output, "--output", replace=options.overwrite) as part:
             files.create(part, text)
-        if given.submit:
-            submit([*SUBMIT[given.scheduler], str(given.output)])
+        if options.submit:
+            submit([*SUBMIT[options.scheduler], str(options.output)])
     return text
 
 
@@ -133,25 +137,25 @@ def run(argv: Sequence[str]) -> None:
     print("" if named else text, end="")
 
 
-def check_command(given: Options, verb_name: str, behind: Sequence[str]) -> None:
+def check_command(options: Options, verb_name: str, behind: Sequence[str]) -> None:
     """Refuse here what the verb would refuse on the cluster, as far as it needs no data."""
     names = {word.partition("=")[0] for word in behind}
     if verb_name == "preprocess":
-        require(given.scheduler == "slurm", f"preprocess is for slurm, not {given.scheduler}")
-        require(given.shards is not None, "preprocess needs --shards N before --")
+        require(options.scheduler == "slurm", f"preprocess is for slurm, not {options.scheduler}")
+        require(options.shards is not None, "preprocess needs --shards N before --")
         for name in ("--vocab", "--dest"):
             require(name in names, f"preprocess needs {name}, which all shards have in common")
         require("--shard" not in names, "--shard is added: --shards N says how many there are")
-        of_preprocess([*behind, f"--shard=0/{given.shards}"])
+        of_preprocess([*behind, f"--shard=0/{options.shards}"])
         return
-    require(given.shards is None, "--shards has no effect on train: it is for preprocess")
+    require(options.shards is None, "--shards has no effect on train: it is for preprocess")
     require(
         "--nproc" not in names,
         "--nproc is for one machine; --nodes and --gpus say how many processes there are",
     )
     if behind:  # of a script without options, these are given to it
         parse_train([word for word in behind if word.partition("=")[0] != "--resume"])
-    elif given.scheduler != "slurm":
+    elif options.scheduler != "slurm":
         raise UsageError("launch needs a training behind --: -- train --task lm --data DIR")
 
 
@@ -180,24 +184,24 @@ def training(behind: Sequence[str]) -> list[str]:
     return ["train", "--resume", *(word for word in behind if word != "--resume")]
 
 
-def directives(given: Options, lines: Sequence[str]) -> str:
+def directives(options: Options, lines: Sequence[str]) -> str:
     """The beginning of a script for sbatch."""
-    options = [f"--job-name={given.name}", *lines, f"--time={given.time}", *given.add]
-    return "#!/usr/bin/env bash\n" + "".join(f"#SBATCH {line}\n" for line in options)
+    flags = [f"--job-name={options.name}", *lines, f"--time={options.time}", *options.add]
+    return "#!/usr/bin/env bash\n" + "".join(f"#SBATCH {line}\n" for line in flags)
 
 
-def slurm(given: Options, behind: Sequence[str]) -> str:
+def slurm(options: Options, behind: Sequence[str]) -> str:
     """A script for sbatch. Options that are given to it follow those of the training."""
-    ranks = given.gpus or 1
+    ranks = options.gpus or 1
     lines = [
-        f"--nodes={given.nodes}",
+        f"--nodes={options.nodes}",
         f"--ntasks-per-node={ranks}",
-        f"--cpus-per-task={given.cpus}",
+        f"--cpus-per-task={options.cpus}",
     ]
-    if given.gpus:
-        lines.append(f"--gpus-per-node={given.gpus}")
+    if options.gpus:
+        lines.append(f"--gpus-per-node={options.gpus}")
     lines += ["--requeue", "--open-mode=append", "--signal=B:USR1@300"]
-    return directives(given, lines) + SCRIPT.format(words=shlex.join(training(behind)))
+    return directives(options, lines) + SCRIPT.format(words=shlex.join(training(behind)))
 
 
 SCRIPT = """\
@@ -233,7 +237,7 @@ exit $code
 """
 
 
-def array(given: Options, behind: Sequence[str]) -> str:
+def array(options: Options, behind: Sequence[str]) -> str:
     """A script for sbatch whose jobs make a shard of a corpus each; another one merges them."""
     dest = str(of_preprocess(behind).dest)
     words = list[str]()
@@ -242,17 +246,17 @@ def array(given: Options, behind: Sequence[str]) -> str:
         if not skip and word.partition("=")[0] != "--dest":
             words.append(word)
         skip = not skip and word == "--dest"
-    assert given.shards is not None
-    parts = [f"{dest}.shards/{number}" for number in range(given.shards)]
-    lines = [f"--array=0-{given.shards - 1}", "--ntasks=1", f"--cpus-per-task={given.cpus}"]
-    job_words = shlex.join([*words, f"--workers={given.cpus}", "--overwrite"])
-    return directives(given, [*lines, "--requeue", "--open-mode=append"]) + ARRAY.format(
-        shards=given.shards,
+    assert options.shards is not None
+    parts = [f"{dest}.shards/{number}" for number in range(options.shards)]
+    lines = [f"--array=0-{options.shards - 1}", "--ntasks=1", f"--cpus-per-task={options.cpus}"]
+    job_words = shlex.join([*words, f"--workers={options.cpus}", "--overwrite"])
+    return directives(options, [*lines, "--requeue", "--open-mode=append"]) + ARRAY.format(
+        shards=options.shards,
         words=job_words,
         part=shlex.quote(f"{dest}.shards"),
         merge=shlex.quote(shlex.join(["unitk", "merge", *parts, "--dest", dest])),
-        name=given.name,
-        time=given.time,
+        name=options.name,
+        time=options.time,
     )
 
 
@@ -269,15 +273,15 @@ exec unitk preprocess {words} --shard="$SLURM_ARRAY_TASK_ID/{shards}" \\
 """
 
 
-def kubeflow(given: Options, behind: Sequence[str]) -> str:
+def kubeflow(options: Options, behind: Sequence[str]) -> str:
     """A TrainJob; the runtime gives torchrun its numbers by PET_NNODES and the like."""
-    ranks = given.gpus or 1
-    limits: dict[str, Any] = {"cpu": ranks * given.cpus}
-    if given.gpus:
-        limits["nvidia.com/gpu"] = given.gpus
+    ranks = options.gpus or 1
+    limits: dict[str, Any] = {"cpu": ranks * options.cpus}
+    if options.gpus:
+        limits["nvidia.com/gpu"] = options.gpus
     trainer = {
-        "image": given.image,
-        "numNodes": given.nodes,
+        "image": options.image,
+        "numNodes": options.nodes,
         "numProcPerNode": ranks,
         "resourcesPerNode": {"requests": dict(limits), "limits": dict(limits)},
         "command": ["torchrun", "--max-restarts=10", "-m", "unitk_cli"],
@@ -287,7 +291,7 @@ def kubeflow(given: Options, behind: Sequence[str]) -> str:
     job = {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "TrainJob",
-        "metadata": {"name": given.name},
+        "metadata": {"name": options.name},
         "spec": {"runtimeRef": {"name": "torch-distributed"}, "trainer": trainer},
     }
     comment = (
@@ -297,17 +301,17 @@ def kubeflow(given: Options, behind: Sequence[str]) -> str:
     return comment + yaml.safe_dump(job, sort_keys=False, width=1000)
 
 
-def skypilot(given: Options, behind: Sequence[str]) -> str:
+def skypilot(options: Options, behind: Sequence[str]) -> str:
     """A managed job: one that lost its machines comes back, and resumes its run."""
-    ranks = str(given.gpus) if given.gpus else "1"
+    ranks = str(options.gpus) if options.gpus else "1"
     recovery = {"max_restarts_on_errors": 3, "recover_on_exit_codes": [143]}
     resources: dict[str, Any] = {"use_spot": True, "job_recovery": recovery}
-    if given.gpus:
-        resources["accelerators"] = f"{given.gpu_type}:{given.gpus}"
-    resources["cpus"] = f"{max(given.gpus, 1) * given.cpus}+"
+    if options.gpus:
+        resources["accelerators"] = f"{options.gpu_type}:{options.gpus}"
+    resources["cpus"] = f"{max(options.gpus, 1) * options.cpus}+"
     job = {
-        "name": given.name,
-        "num_nodes": given.nodes,
+        "name": options.name,
+        "num_nodes": options.nodes,
         "resources": resources,
         "envs": {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"},
         "setup": "pip install 'unitk[remote]' s3fs\n",

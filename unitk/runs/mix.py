@@ -118,7 +118,7 @@ def run(argv: Sequence[str]) -> None:
 class MixtureSearch:
     """A search over mixtures of objectives, and the training that each is tried with."""
 
-    given: Options
+    options: Options
     base: tuple[str, ...]
     whole: Start
     """The run on all texts, with equal shares."""
@@ -128,30 +128,30 @@ class MixtureSearch:
     @property
     def singles(self) -> list[Shares]:
         """Each objective alone."""
-        tasks = range(len(self.given.tasks))
-        total = 2 * self.given.grid
+        tasks = range(len(self.options.tasks))
+        total = 2 * self.options.grid
         return [tuple(total if task == single else 0 for task in tasks) for single in tasks]
 
     @property
     def places(self) -> list[Path]:
         """The parts of the corpora."""
         count = len(corpora_of(self.whole.config)[0])
-        return [self.given.save_dir / "texts" / str(number) for number in range(count)]
+        return [self.options.save_dir / "texts" / str(number) for number in range(count)]
 
     def job(self, shares: Shares, kind: str) -> TrainingJob:
         """The run of a mixture: of the "search", on parts of the corpora, or on the "whole"."""
         trained, judged = corpora_of(self.whole.config)
         where = self.places if kind == SEARCH else [path for path, _ in trained]
         updates = self.whole.config.max_steps or 0
-        updates = updates // self.given.divide if kind == SEARCH else updates
-        total = sum(shares)
+        updates = updates // self.options.divide if kind == SEARCH else updates
         name = shares_text(shares)
         words = [*self.base, f"--max-steps={updates}", "--resume"]
         # a share of 0 keeps the architecture of the mixture, so that all are judged alike
-        words += [f"--task={n}={s / total}" for n, s in zip(self.given.tasks, shares, strict=True)]
+        names = zip(self.options.tasks, shares, strict=True)
+        words += [f"--task={task}={share / sum(shares)}" for task, share in names]
         words += [f"--data={path}={w}" for path, (_, w) in zip(where, trained, strict=True)]
         words += [f"--valid={name}={path}" for name, path in judged.items()]
-        words += [f"--save-dir={self.given.save_dir / kind / name}"]
+        words += [f"--save-dir={self.options.save_dir / kind / name}"]
         tokens = updates * (self.whole.config.batch_tokens or 1)
         return TrainingJob(kind, name, tokens, updates, tuple(words))
 
@@ -160,18 +160,18 @@ class MixtureSearch:
         corpora, _ = corpora_of(self.whole.config)
         for place, (corpus, _) in zip(self.places, corpora, strict=True):
             if not is_corpus(place):
-                cut_corpus(corpus, place, self.given.divide, self.whole.config.seed)
+                cut_corpus(corpus, place, self.options.divide, self.whole.config.seed)
 
     def judge(self, mixtures: Sequence[Shares], kind: str, contents: dict[str, Any]) -> None:
         """Train and judge mixtures, and write their losses and ranks into mix.json."""
         self.train(mixtures, kind, contents["losses"])
         contents[kind] = self.rows(mixtures, kind, contents["losses"])
-        files.write(self.given.save_dir / MIX_FILE, json.dumps(contents, indent=1) + "\n")
+        files.write(self.options.save_dir / MIX_FILE, json.dumps(contents, indent=1) + "\n")
 
     def train(self, mixtures: Sequence[Shares], kind: str, losses: Losses) -> None:
         """Train what is not trained yet, and add the losses of what is not judged yet."""
         jobs = [self.job(shares, kind) for shares in mixtures]
-        train_all(jobs, self.given.jobs)
+        train_all(jobs, self.options.jobs)
         for job in jobs:
             if f"{kind}/{job.name}" not in losses:
                 losses[f"{kind}/{job.name}"] = judge_mixture(job)
@@ -187,7 +187,7 @@ class MixtureSearch:
         for shares in mixtures:
             if held_out := losses[f"{kind}/{shares_text(shares)}"]:
                 finite[shares] = held_out
-        singles = dict(zip(self.given.tasks, self.singles, strict=True))
+        singles = dict(zip(self.options.tasks, self.singles, strict=True))
         for name, shares in singles.items():
             if shares not in finite:
                 raise NonFiniteError(
@@ -199,41 +199,41 @@ class MixtureSearch:
         for shares, held_out in finite.items():
             behind = sum(w * (held_out[name] - alone[name]) for name, w in self.judged.items())
             fractions = [part / sum(shares) for part in shares]
-            named = dict(zip(self.given.tasks, fractions, strict=True))
+            named = dict(zip(self.options.tasks, fractions, strict=True))
             rows.append({"shares": named, "losses": held_out, "behind": behind})
         return sorted(rows, key=lambda row: row["behind"])
 
     def parts_of(self, row: Mapping[str, Any]) -> Shares:
         """The shares of a row as parts of the finer grid."""
-        return tuple(round(row["shares"][name] * 2 * self.given.grid) for name in self.given.tasks)
+        return tuple(round(share * 2 * self.options.grid) for share in row["shares"].values())
 
 
-def search_mixtures(given: Options, base: Sequence[str]) -> dict[str, Any]:
+def search_mixtures(options: Options, base: Sequence[str]) -> dict[str, Any]:
     """Search, train and judge what is not there yet; returns the contents of mix.json."""
-    search = open_search(given, base)
-    spec: dict[str, Any] = {"tasks": [*given.tasks], "judge": search.judged, "train": [*base]}
-    spec |= {"grid": given.grid, "divide": given.divide, "data": search.whole.data.fingerprint}
-    path = given.save_dir / MIX_FILE
+    search = open_search(options, base)
+    spec: dict[str, Any] = {"tasks": [*options.tasks], "judge": search.judged, "train": [*base]}
+    spec |= {"grid": options.grid, "divide": options.divide, "data": search.whole.data.fingerprint}
+    path = options.save_dir / MIX_FILE
     known = read_experiment(path, spec, "mix", ())
-    first = grid_of(len(given.tasks), given.grid)
+    first = grid_of(len(options.tasks), options.grid)
     # a search that goes on keeps its plan: measuring costs a minute
     plan = known["plan"] if "plan" in known else plan_of(search, len(first))
     if known:
-        check_plan(path, plan, [{"round": name} for name, _, _ in rounds_of(given, len(first))])
-    check_memory(plan, given.jobs, search.whole.config.device)
+        check_plan(path, plan, [{"round": name} for name, _, _ in rounds_of(options, len(first))])
+    check_memory(plan, options.jobs, search.whole.config.device)
     losses: Losses = known.get("losses", {})
-    check_losses(path, losses, given.tasks)
+    check_losses(path, losses, options.tasks)
     contents: dict[str, Any] = {"mix": spec, "plan": plan, "losses": losses, SEARCH: [], WHOLE: []}
-    if given.plan:
-        return {**contents, "jobs": given.jobs}
+    if options.plan:
+        return {**contents, "jobs": options.jobs}
     # nothing is written before this line
-    given.save_dir.mkdir(parents=True, exist_ok=True)
+    options.save_dir.mkdir(parents=True, exist_ok=True)
     files.write(path, json.dumps(contents, indent=1) + "\n")
-    for line in plan_lines(plan, given.jobs):
+    for line in plan_lines(plan, options.jobs):
         log.info("%s", line)
     search.cut_corpora()
     search_rounds(search, first, contents)
-    files.write(given.save_dir / PAGE, "\n".join(mixture_page(contents)) + "\n")
+    files.write(options.save_dir / PAGE, "\n".join(mixture_page(contents)) + "\n")
     return contents
 
 
@@ -245,7 +245,7 @@ def search_rounds(search: MixtureSearch, first: Sequence[Shares], contents: dict
     search.judge(first, SEARCH, contents)
     near = list_neighbors(search.parts_of(contents[SEARCH][0]))
     search.judge(list(dict.fromkeys([*first, *near])), SEARCH, contents)
-    if search.given.verify:
+    if search.options.verify:
         best = search.parts_of(contents[SEARCH][0])
         search.judge(list(dict.fromkeys([best, *search.singles])), WHOLE, contents)
 
@@ -262,61 +262,61 @@ def check_losses(path: Path, losses: Any, tasks: Sequence[str]) -> None:
     require(good, f"{path}: its losses are damaged: name another --save-dir")
 
 
-def rounds_of(given: Options, runs: int) -> list[tuple[str, str, int]]:
+def rounds_of(options: Options, runs: int) -> list[tuple[str, str, int]]:
     """The name, the kind and the number of runs of each round; the first round has `runs`."""
-    count = len(given.tasks)
+    count = len(options.tasks)
     rounds = [("first", SEARCH, runs), ("near the best", SEARCH, count * (count - 1))]
-    whole = [("whole", WHOLE, 1 + count)] if given.verify else []
+    whole = [("whole", WHOLE, 1 + count)] if options.verify else []
     return [*rounds, *whole]
 
 
-def open_search(given: Options, base: Sequence[str]) -> MixtureSearch:
+def open_search(options: Options, base: Sequence[str]) -> MixtureSearch:
     """Check the options and the data of all runs."""
-    options = read_options(base, TrainConfig)
+    base_options = read_options(base, TrainConfig)
     for name in ("task", "save_dir", "max_epochs", "max_words", "max_hours", "seeds"):
         # a file's task and folder would not count, its limits would
         origin = Origin.FLAG if name in ("task", "save_dir") else Origin.FILE
         require(
-            not options.given(name, origin),
+            not base_options.given(name, origin),
             f"{flag(name)} excludes mix: it has --tasks, --save-dir, --max-steps",
         )
-    require("dry_run" not in options, "--dry-run excludes mix: --plan measures what it costs")
-    require("max_steps" in options, "--max-steps is needed behind --")
-    names = given.tasks
+    require("dry_run" not in base_options, "--dry-run excludes mix: --plan measures what it costs")
+    require("max_steps" in base_options, "--max-steps is needed behind --")
+    names = options.tasks
     require(len({*names}) == len(names) > 1, "--tasks must name two objectives or more, each once")
     odd = next((name for name in names if "=" in name), None)
     require(odd is None, f"--tasks {odd}: write names, whose shares are searched")
-    judged = judge_weights(given)
+    judged = judge_weights(options)
     words = [f"--task={name}=1" for name in names]
-    parsed = parse_train([*base, *words, f"--save-dir={given.save_dir / 'whole' / 'x'}"])
+    parsed = parse_train([*base, *words, f"--save-dir={options.save_dir / 'whole' / 'x'}"])
     require(parsed.main.nproc == 1, "mix takes no --nproc")
     whole = prepare(parsed)
     steps = whole.config.max_steps or 0
     require(
-        steps // given.divide >= LEAST,
-        f"--divide {given.divide} leaves too few updates of a run: give --max-steps "
-        f"{LEAST * given.divide} or more behind --, or divide by less",
+        steps // options.divide >= LEAST,
+        f"--divide {options.divide} leaves too few updates of a run: give --max-steps "
+        f"{LEAST * options.divide} or more behind --, or divide by less",
     )
     require(whole.data.kind == "text", f"mix divides texts, and --data holds {whole.data.kind}")
     require(bool(whole.data.valid), "mix compares losses of held-out texts: give --valid")
     for place, _ in corpora_of(whole.config)[0]:
         count = len(open_corpus(place))
-        require(count >= given.divide, f"{place} has {count} texts: --divide {count} or less")
+        require(count >= options.divide, f"{place} has {count} texts: --divide {count} or less")
     kept = tuple(without_options(base, "--data", "--valid", "--max-steps"))
-    return MixtureSearch(given, kept, whole, judged)
+    return MixtureSearch(options, kept, whole, judged)
 
 
-def judge_weights(given: Options) -> dict[str, float]:
+def judge_weights(options: Options) -> dict[str, float]:
     """The weight of each loss that counts; they sum to 1."""
     weights: dict[str, float] = {}
-    for text in given.judge or given.tasks:
+    for text in options.judge or options.tasks:
         name, equals, weight = text.partition("=")
         require(name not in weights, f"--judge names {name} twice")
         try:
             weights[name] = float(weight if equals else 1)
         except ValueError:
             weights[name] = -1.0
-        good = name in given.tasks and 0 < weights[name] < math.inf
+        good = name in options.tasks and 0 < weights[name] < math.inf
         require(good, f"--judge {text}: write NAME or NAME=WEIGHT, a NAME of --tasks")
     return {name: weight / sum(weights.values()) for name, weight in weights.items()}
 
@@ -352,10 +352,10 @@ def list_neighbors(best: Shares) -> list[Shares]:
 
 def plan_of(search: MixtureSearch, runs: int) -> list[dict[str, Any]]:
     """The seconds and bytes of the grid, of what is tried near the best, and of the whole runs."""
-    count = len(search.given.tasks)
+    count = len(search.options.tasks)
     seconds, memory = time_jobs({"": search.job((1,) * count, WHOLE)})[""]
     plan = list[dict[str, Any]]()
-    for name, kind, number in rounds_of(search.given, runs):
+    for name, kind, number in rounds_of(search.options, runs):
         updates = search.job((1,) * count, kind).updates
         row = {"round": name, "runs": number, "updates": updates}
         plan.append({**row, "seconds": number * updates * seconds, "bytes": memory})

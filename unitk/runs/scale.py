@@ -129,35 +129,35 @@ def run(argv: Sequence[str]) -> None:
         print(line)
 
 
-def scale(given: Options, base: Sequence[str]) -> dict[str, Any]:
+def scale(options: Options, base: Sequence[str]) -> dict[str, Any]:
     """Measure, train what is not trained yet, and fit; returns the contents of scale.json."""
-    spec = {"options": [[*given.sizes], [*given.tokens], [*given.tasks], given.held_out]}
+    spec = {"options": [[*options.sizes], [*options.tokens], [*options.tasks], options.held_out]}
     spec["train"] = [*base]
-    path = given.save_dir / TABLE
+    path = options.save_dir / TABLE
     known = read_experiment(path, spec, "scale", ("--sizes", "--tokens", "--tasks", "--held-out"))
     # all are checked before the first one is measured
-    rungs = ladder(given, base)
-    last = name_held_out(given, rungs)
+    rungs = ladder(options, base)
+    last = name_held_out(options, rungs)
     check_ladder(rungs, last)
     # a ladder that goes on keeps its plan: measuring costs a minute
     plan = known["plan"] if "plan" in known else measure_sizes(rungs)
     if known:
         check_plan(path, plan, [{"task": rung.task, "rung": rung.name} for rung in rungs])
-    check_memory(plan, given.jobs, rungs[0].trial.start.config.device)
-    if given.plan:
-        return {"scale": spec, "plan": plan, "jobs": given.jobs, "rungs": [], "fits": {}}
-    given.save_dir.mkdir(parents=True, exist_ok=True)
+    check_memory(plan, options.jobs, rungs[0].trial.start.config.device)
+    if options.plan:
+        return {"scale": spec, "plan": plan, "jobs": options.jobs, "rungs": [], "fits": {}}
+    options.save_dir.mkdir(parents=True, exist_ok=True)
     contents: dict[str, Any] = {"scale": spec, "plan": plan, "rungs": [], "fits": {}}
     files.write(path, json.dumps(contents, indent=1) + "\n")
-    for line in plan_lines(plan, given.jobs):
+    for line in plan_lines(plan, options.jobs):
         log.info("%s", line)
-    train_all(rungs, given.jobs)
+    train_all(rungs, options.jobs)
     contents["rungs"] = [rung.row(rung.name == last) for rung in rungs]
     files.write(path, json.dumps(contents, indent=1) + "\n")
-    refuse_lost_runs(contents["rungs"], given.save_dir)
+    refuse_lost_runs(contents["rungs"], options.save_dir)
     contents["fits"] = {task: fit_task(contents["rungs"], task) for task in tasks_of(rungs)}
     files.write(path, json.dumps(contents, indent=1) + "\n")
-    files.write(given.save_dir / PAGE, "\n".join(ladder_page(contents)) + "\n")
+    files.write(options.save_dir / PAGE, "\n".join(ladder_page(contents)) + "\n")
     return contents
 
 
@@ -194,31 +194,31 @@ def check_size(size: str, rung: Rung) -> None:
         raise UsageError(f"{size} of --sizes or --held-out: {error}") from error
 
 
-def ladder(given: Options, base: Sequence[str]) -> list[Rung]:
+def ladder(options: Options, base: Sequence[str]) -> list[Rung]:
     """Every size with every budget, for each objective, and the rung held out if it is another."""
     for word in base:
         name = word.split("=")[0].removeprefix("--")
         name = name.replace("_", "-")
         require(name not in OWN, f"--{name} excludes a ladder: {OWN.get(name)}")
     for option, values in (
-        ("sizes", given.sizes),
-        ("tokens", given.tokens),
-        ("tasks", given.tasks),
+        ("sizes", options.sizes),
+        ("tokens", options.tokens),
+        ("tasks", options.tasks),
     ):
         twice = next((value for value in values if values.count(value) > 1), None)
         require(twice is None, f"--{option} names {twice} twice")
-    pairs = [(size, tokens) for size in given.sizes for tokens in given.tokens]
-    if given.held_out:
-        last = parse_rung(given.held_out)
+    pairs = [(size, tokens) for size in options.sizes for tokens in options.tokens]
+    if options.held_out:
+        last = parse_rung(options.held_out)
         if last not in pairs:
             pairs.append(last)
     rungs = list[Rung]()
-    for task in given.tasks or ("",):
+    for task in options.tasks or ("",):
         words = [*base, f"--task={task}"] if task else [*base]
         if task:
             require(not any(w.startswith("--task.") for w in base), "--tasks excludes --task.*")
             words = [*without_options(base, "--task"), f"--task={task}"]
-        rungs += [rung_of(given.save_dir, words, size, tokens) for size, tokens in pairs]
+        rungs += [rung_of(options.save_dir, words, size, tokens) for size, tokens in pairs]
     return rungs
 
 
@@ -259,10 +259,10 @@ def rung_of(folder: Path, base: Sequence[str], size: str, tokens: int) -> Rung:
     return Rung(task, f"{size}-{tokens}", tokens, steps, (*words, f"--max-steps={steps}"), size)
 
 
-def name_held_out(given: Options, rungs: Sequence[Rung]) -> str:
+def name_held_out(options: Options, rungs: Sequence[Rung]) -> str:
     """The name of the rung that is predicted."""
-    if given.held_out:
-        return "-".join(map(str, parse_rung(given.held_out)))
+    if options.held_out:
+        return "-".join(map(str, parse_rung(options.held_out)))
     # of sizes alone, width times layers tells which is larger
     width = {rung.size: math.prod(map(int, rung.size.split("x"))) for rung in rungs}
     return max(rungs, key=lambda rung: rung.tokens * width[rung.size]).name

@@ -140,37 +140,37 @@ def run(argv: Sequence[str]) -> None:
         print(line)
 
 
-def sweep(given: Options, base: Sequence[str]) -> list[dict[str, Any]]:
+def sweep(options: Options, base: Sequence[str]) -> list[dict[str, Any]]:
     """Train what is not trained yet; returns a row for each trial, the best one first."""
     named = [word for word in base if word.split("=")[0] == "--save-dir"]
     require(not named, "--save-dir stands before --: each trial has a folder in it")
-    settings = [*given.over, str(given.trials), str(given.halving), str(given.rungs)]
-    spec = {"options": [*settings, str(given.seed)], "train": list(base)}
-    path = given.save_dir / TABLE
+    settings = [*options.over, str(options.trials), str(options.halving), str(options.rungs)]
+    spec = {"options": [*settings, str(options.seed)], "train": list(base)}
+    path = options.save_dir / TABLE
     names = ("--over", "--trials", "--halving", "--rungs", "--seed")
     read_experiment(path, spec, "sweep", names)
     # all are checked before the first one is trained, with their data and checkpoints:
     # a value that cannot be meant costs no training
     trials = [
-        trial_of(given.save_dir, number, values, base)
-        for number, values in enumerate(draw_trials(given), 1)
+        trial_of(options.save_dir, number, values, base)
+        for number, values in enumerate(draw_trials(options), 1)
     ]
     check_comparable(trials)
-    budgets = rungs(given, trials[0].start)
+    budgets = rungs(options, trials[0].start)
     # nothing is written before this line; a sweep that is stopped in its first trial has a table
-    given.save_dir.mkdir(parents=True, exist_ok=True)
+    options.save_dir.mkdir(parents=True, exist_ok=True)
     alive = trials
     rows = write_table(path, spec, trials)
     for budget in budgets:
         for trial in alive:
             train_to(trial, budget)
             rows = write_table(path, spec, trials)
-        if given.halving:
+        if options.halving:
             ranked = sorted(alive, key=lambda trial: trial.best(budget))
-            alive = ranked[: max(1, len(alive) // given.halving)]
+            alive = ranked[: max(1, len(alive) // options.halving)]
     metric = trials[0].start.metric
     if all(row[metric] is None for row in rows):
-        raise NonFiniteError(f"no trial of {given.save_dir} has a finite {metric}: see {path}")
+        raise NonFiniteError(f"no trial of {options.save_dir} has a finite {metric}: see {path}")
     return rows
 
 
@@ -181,10 +181,10 @@ def write_table(path: Path, spec: dict[str, Any], trials: Sequence[Trial]) -> li
     return rows
 
 
-def draw_trials(given: Options) -> list[dict[str, str]]:
+def draw_trials(options: Options) -> list[dict[str, str]]:
     """The values of each trial: a grid of lists, or draws."""
     axes: dict[str, list[str] | tuple[float, float, bool]] = {}
-    for text in given.over:
+    for text in options.over:
         # the list of --over was cut at every comma, those between the values of an option too:
         # what has no = belongs to the option before it
         name, equals, value = text.partition("=")
@@ -202,12 +202,13 @@ def draw_trials(given: Options) -> list[dict[str, str]]:
         values = axis if isinstance(axis, list) else []
         twice = next((choice for choice in values if values.count(choice) > 1), None)
         require(twice is None, f"--over {name} names {twice} twice")
-    if given.trials is None:
+    if options.trials is None:
         require(not ranges, f"--trials N is needed: --over {' '.join(ranges)} is a range")
         lists = [axis for axis in axes.values() if isinstance(axis, list)]
         return [dict(zip(axes, values, strict=True)) for values in product(*lists)]
-    rng = np.random.default_rng(given.seed)
-    return [{name: draw_one(axis, rng) for name, axis in axes.items()} for _ in range(given.trials)]
+    rng = np.random.default_rng(options.seed)
+    trials = range(options.trials)
+    return [{name: draw_one(axis, rng) for name, axis in axes.items()} for _ in trials]
 
 
 def range_of(text: str, value: str) -> tuple[float, float, bool] | None:
@@ -289,14 +290,14 @@ def check_comparable(trials: Sequence[Trial]) -> None:
         )
 
 
-def rungs(given: Options, start: Start) -> list[int]:
+def rungs(options: Options, start: Start) -> list[int]:
     """The updates after which trials are compared; the last budget is the whole run."""
-    if given.halving is None:
+    if options.halving is None:
         return [WHOLE]
     total = start.config.max_steps
     require(bool(total), "--halving divides the updates of a run: give --max-steps behind --")
     # a budget below --valid-every would end before the first validation
-    shares = (given.halving**rung for rung in range(given.rungs - 1, 0, -1))
+    shares = (options.halving**rung for rung in range(options.rungs - 1, 0, -1))
     budgets = [total // share for share in shares if total // share >= start.config.valid_every]
     return [*budgets, WHOLE]
 

@@ -35,37 +35,37 @@ class Options(Checked):
 
 def value(parsed: Parsed) -> Path:
     """Find the checkpoints, average them, and write a folder that is complete or absent."""
-    given: Options = parsed.main
-    found = newest(given) if given.last else [*map(find_checkpoint, given.checkpoint)]
-    require(len(found) > 1, "--checkpoint: give two or more, or a run folder with --last N")
-    with new_folder(given.dest, "--dest", CheckpointError) as folder:
+    options: Options = parsed.main
+    checkpoints = newest(options) if options.last else [*map(find_checkpoint, options.checkpoint)]
+    require(len(checkpoints) > 1, "--checkpoint: give two or more, or a run folder with --last N")
+    with new_folder(options.dest, "--dest", CheckpointError) as folder:
         # what is wrong with the options was told before torch is imported
         from unitk.training.average import average
 
-        average(found, folder)
-        write_defaults(folder, read_defaults(found[0]))
-    return given.dest
+        average(checkpoints, folder)
+        write_defaults(folder, read_defaults(checkpoints[0]))
+    return options.dest
 
 
 @register("verb", "average")
 @verb(Options, value=value, example='(checkpoint="runs/lm", last=2, dest="runs/mean")')
 def run(parsed: Parsed) -> None:
     """Write the average, and say where it is."""
-    given: Options = parsed.main
-    count = amount(given.last or len(given.checkpoint), "checkpoints")
+    options: Options = parsed.main
+    count = amount(options.last or len(options.checkpoint), "checkpoints")
     print(f"{value(parsed)}: the mean of {count}")
 
 
-def newest(given: Options) -> list[Path]:
+def newest(options: Options) -> list[Path]:
     """The newest checkpoints of a run, oldest first."""
-    assert given.last is not None
-    require(len(given.checkpoint) == 1, "--last needs one run folder as --checkpoint")
-    run = RunFolder(given.checkpoint[0])
+    assert options.last is not None
+    require(len(options.checkpoint) == 1, "--last needs one run folder as --checkpoint")
+    run = RunFolder(options.checkpoint[0])
     require(run.checkpoints.is_dir(), f"--last: {run.path} is not a run folder")
-    numbers = run.steps()[: given.last]
-    if len(numbers) < given.last:
+    numbers = run.steps()[: options.last]
+    if len(numbers) < options.last:
         raise CheckpointError(
-            f"--last {given.last}: {run.path} has {amount(len(numbers), 'checkpoints')} (unitk "
+            f"--last {options.last}: {run.path} has {amount(len(numbers), 'checkpoints')} (unitk "
             "train --keep-last N keeps more)"
         )
     return [find_checkpoint(run.step(number)) for number in numbers[::-1]]

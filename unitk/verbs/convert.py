@@ -102,31 +102,31 @@ def convert(argv: Sequence[str]) -> tuple[Path, str]:
     flags = read_flags(argv, Options)
     # those of task and architecture are resolved beside what the checkpoint says
     inner = flags.only("task", "arch")
-    given: Options = config.resolve(Options, flags.without(inner)).main
-    registry.load_plugins(given.user_dir)
-    (source, path), (target, dest) = given.from_, given.to
+    options: Options = config.resolve(Options, flags.without(inner)).main
+    registry.load_plugins(options.user_dir)
+    (source, path), (target, dest) = options.from_, options.to
     require(OURS in (source, target), "one of --from and --to is unitk")
     format = None if target == OURS else find_format(target, "--to", "write")
     takes = (*format.options, *(CARD if format.usage else ())) if format else ()
     for name in FOR_FORMATS:
-        idle = name not in takes and getattr(given, name) != getattr(Options, name)
+        idle = name not in takes and getattr(options, name) != getattr(Options, name)
         require(not idle, f"--{name} has no effect with --to {target}")
-    named = re.fullmatch(r"[\w.+ -]*", given.license)
-    require(named is not None, f"--license must be a name such as mit, got {given.license!r}")
+    is_name = re.fullmatch(r"[\w.+ -]*", options.license)
+    require(is_name is not None, f"--license must be a name such as mit, got {options.license!r}")
     with new_folder(Path(dest), "--to", CheckpointError) as folder:
         if source == target:
             require(not inner, "task and architecture stay as they are with --from and --to unitk")
-            said = join_parts(Path(path), folder)
+            outcome = join_parts(Path(path), folder)
         elif target == OURS:
-            said = import_checkpoint(source, Path(path), given, inner, folder)
+            outcome = import_checkpoint(source, Path(path), options, inner, folder)
         else:
-            for key, one in inner.items():
-                require(key == "task", f"{one.where} has no effect with --from unitk")
-            require(given.vocab is None, "--vocab has no effect with --from unitk")
+            for key, setting in inner.items():
+                require(key == "task", f"{setting.where} has no effect with --from unitk")
+            require(options.vocab is None, "--vocab has no effect with --from unitk")
             task = inner["task"].text if inner else None
-            leave = export_revisions if given.revisions else export_model
-            said = f"{target}, {leave(Path(path), folder, given, task)}"
-    return Path(dest), printable(f"{dest}: {said}")
+            leave = export_revisions if options.revisions else export_model
+            outcome = f"{target}, {leave(Path(path), folder, options, task)}"
+    return Path(dest), printable(f"{dest}: {outcome}")
 
 
 @register("verb", "convert")
@@ -138,7 +138,9 @@ def run(argv: Sequence[str]) -> None:
 
 def find_format(name: str, option: str, does: str) -> Any:
     """A format by its name; an unknown one is answered with those that read or `write`."""
-    known = [one for one in registry.names("format") if getattr(registry.get("format", one), does)]
+    known = [
+        form for form in registry.names("format") if getattr(registry.get("format", form), does)
+    ]
     return registry.get("format", name, option, known)
 
 
@@ -154,26 +156,26 @@ def join_parts(path: Path, folder: Path) -> str:
     from unitk.training.average import mean, rewrite
     from unitk.training.saving.checkpoint import imported_rows
 
-    with hold_checkpoint(path) as found:
+    with hold_checkpoint(path) as checkpoint:
         # the mean of one checkpoint is its weights, whole
-        rewrite(found, folder, mean([found]), {}, bool(imported_rows(found)))
-        write_defaults(folder, read_defaults(found))
-        return f"all weights of {found} in one file"
+        rewrite(checkpoint, folder, mean([checkpoint]), {}, bool(imported_rows(checkpoint)))
+        write_defaults(folder, read_defaults(checkpoint))
+        return f"all weights of {checkpoint} in one file"
 
 
 def import_checkpoint(
-    source: str, path: Path, given: Options, inner: Settings, folder: Path
+    source: str, path: Path, options: Options, inner: Settings, folder: Path
 ) -> str:
     """Write another system's checkpoint as one of unitk, with options `inner`; its outline."""
     form = find_format(source, "--from", "find")
-    parts = form.read(path, given.vocab, inner, f"--from {source}")
-    user_dir = str(given.user_dir.resolve()) if given.user_dir else None
+    parts = form.read(path, options.vocab, inner, f"--from {source}")
+    user_dir = str(options.user_dir.resolve()) if options.user_dir else None
     form.save(parts, folder, (source, path), pretrained.fetched.get(str(path)), user_dir)
     form.carry(pretrained.locate(path, "files"), folder)
     return outline(parts)
 
 
-def export_revisions(run: Path, folder: Path, given: Options, task: str | None) -> str:
+def export_revisions(run: Path, folder: Path, options: Options, task: str | None) -> str:
     """Export a run's checkpoints at word counts, and its best or newest one; its outline."""
     steps: dict[str, int] = {}
     for link in sorted(run.glob("words_*")):
@@ -186,18 +188,18 @@ def export_revisions(run: Path, folder: Path, given: Options, task: str | None) 
     require(bool(steps), f"--revisions: {run} has no checkpoints of --save-at-words")
     counts = sorted(steps, key=steps.__getitem__)
     for count in counts:
-        export_model(run / f"words_{count}", folder / f"chck_{count}", given, task)
-    said = export_model(run, folder / "main", given, task)
+        export_model(run / f"words_{count}", folder / f"chck_{count}", options, task)
+    outcome = export_model(run, folder / "main", options, task)
     create(folder / "push.sh", PUSH.format(shlex.join(f"chck_{count}" for count in counts)))
-    return f"{said}: main and {len(counts)} revisions"
+    return f"{outcome}: main and {len(counts)} revisions"
 
 
-def export_model(path: Path, folder: Path, given: Options, task: str | None) -> str:
+def export_model(path: Path, folder: Path, options: Options, task: str | None) -> str:
     """Write a model in another system's format, with a card for the hub; its outline."""
     from unitk.training.reporting.card import About, card
     from unitk.training.saving.checkpoint import load
 
-    target = given.to[0]
+    target = options.to[0]
     format = registry.get("format", target)
     require(format.write is not None, f"--to {target}: unitk only reads this format")
     folder.mkdir(exist_ok=True)
@@ -207,11 +209,11 @@ def export_model(path: Path, folder: Path, given: Options, task: str | None) -> 
         f"{path} is a recurrent network, for which --to {target} has no place",
     )
     # as long as it is not trained, what was added to the tables of that system means nothing
-    own = {name: getattr(given, name) for name in format.options}
+    own = {name: getattr(options, name) for name in format.options}
     format.write(replace(loaded, decoding=read_defaults(path)), folder, **own)
     format.carry(pretrained.locate(path), folder)
     if format.usage is not None:
-        about = About(given.license, given.language, given.dataset, given.scores)
+        about = About(options.license, options.language, options.dataset, options.scores)
         shown = format.usage(loaded), format.tag(loaded), format.library
         create(folder / "README.md", card(path, loaded, about, *shown))
     return outline(loaded)

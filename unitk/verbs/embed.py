@@ -47,51 +47,53 @@ class Options(EmbedConfig, answering.Answering):
 
 def embed_texts(parsed: Parsed) -> Iterator[tuple[Input, Any]]:
     """The texts with their vectors or states."""
-    given = parsed.main
+    options = parsed.main
     inputs = answering.inputs_of(parsed)
     from unitk.decoding.understand.embed import embed
 
-    generator = answering.open_generator(given)
+    generator = answering.open_generator(options)
 
-    def vectors(texts: list[Input], first: int, report: Callable[[int], None]) -> list[Any]:
+    def read(texts: list[Input], first: int, report: Callable[[int], None]) -> list[Any]:
         model, task = generator.model, generator.task
         sources = generator.encode([text.parts for text in texts])
-        found = embed(model, task, sources, given, first=first, report=report)
-        width = found[0].shape[-1] if found else 0
-        most = given.dimensions
+        vectors = embed(model, task, sources, options, first=first, report=report)
+        width = vectors[0].shape[-1] if vectors else 0
+        size = options.dimensions
         require(
-            not found or (most or 0) <= width,
-            f"--dimensions {most}: vectors of this model have {width}",
+            not vectors or (size or 0) <= width,
+            f"--dimensions {size}: vectors of this model have {width}",
         )
-        return [vector[..., :most] for vector in found]
+        return [vector[..., :size] for vector in vectors]
 
-    return (each for group in answering.answer_all(inputs, vectors) for each in group)
+    return (answer for group in answering.answer_all(inputs, read) for answer in group)
 
 
 def value(parsed: Parsed) -> Any:
     """A vector for each text [N, D], or a list of their states [T, D]."""
-    found = [vector_of(answer) for _, answer in embed_texts(parsed)]
-    return found if parsed.main.pool == "none" else np.array(found)
+    vectors = [vector_of(answer) for _, answer in embed_texts(parsed)]
+    return vectors if parsed.main.pool == "none" else np.array(vectors)
 
 
 @register("verb", "embed")
 @verb(Options, words="texts", cure="lower --max-tokens", value=value, example=EXAMPLE)
 def run(parsed: Parsed) -> None:
     """Read, embed, write."""
-    given: Options = parsed.main
-    npy = given.output.suffix == ".npy"
-    require(not (npy and given.pool == "none"), "--pool none is written as json-lines, not as .npy")
-    check_writable(given, own=".npy")
+    options: Options = parsed.main
+    npy = options.output.suffix == ".npy"
+    require(
+        not (npy and options.pool == "none"), "--pool none is written as json-lines, not as .npy"
+    )
+    check_writable(options, own=".npy")
     answered = embed_texts(parsed)
     if npy:
-        with new_file(given.output, "--output", replace=given.overwrite) as part:
+        with new_file(options.output, "--output", replace=options.overwrite) as part:
             vectors = [vector_of(answer) for _, answer in answered]
             # to a file of mode "wb" numpy writes past Python, and names no reason if it cannot
             with open_plain(part, "w+b") as file:
                 np.save(file, np.array(vectors, np.float32))
     else:
-        lines = (vector_line(number, *each) for number, each in enumerate(answered))
-        write(lines, given.output, given.overwrite)
+        lines = (vector_line(number, *pair) for number, pair in enumerate(answered))
+        write(lines, options.output, options.overwrite)
 
 
 def vector_of(answer: Any) -> Any:

@@ -114,12 +114,12 @@ def measure_model(
     from unitk.evaluation.objective import open_setup
     from unitk.training.device import choose_device
 
-    given = parsed.main
-    device = choose_device(given.device)
-    bf16 = given.precision == "bf16"
+    options = parsed.main
+    device = choose_device(options.device)
+    bf16 = options.precision == "bf16"
     with open_corpus_of(parsed) as corpus:
-        task, rows = given.task, given.stateful_rows
-        setup = open_setup(given.checkpoint, corpus, device, bf16, task, parsed.aside, rows)
+        task, rows = options.task, options.stateful_rows
+        setup = open_setup(options.checkpoint, corpus, device, bf16, task, parsed.aside, rows)
         if setup.data.train.shortened:
             apart = setup.data.task.predicts and not setup.data.task.windowed
             whole = "; `unitk predict` reads texts whole" if apart else ""
@@ -127,14 +127,14 @@ def measure_model(
         possible = {n: kind for n, kind in kinds.items() if issubclass(kind, base.CorpusEvaluation)}
         fitting = [name for name, kind in possible.items() if kind.fits(setup)]
         # `objective` fits every model: it is used where no other one does
-        name = min(fitting, key=lambda one: one == "objective")
+        name = min(fitting, key=lambda name: name == "objective")
         for other, kind in possible.items():
             for option in names_of(kind):
                 if parsed.settings.given(option) and option not in names_of(possible[name]):
                     raise UsageError(f"{flag(option)} has no effect: the checkpoint has no {other}")
-        judged = possible[name].of(given).judge(setup, progress)
+        judged = possible[name].of(options).judge(setup, progress)
     # a file's own name, not that of the folder it is encoded into
-    data = setup.corpus if corpus == given.data else given.data
+    data = setup.corpus if corpus == options.data else options.data
     return {"checkpoint": str(setup.path), "data": str(data)}, judged
 
 
@@ -142,15 +142,15 @@ def measure_texts(
     parsed: config.Parsed, name: str, kind: type[base.TextEvaluation]
 ) -> tuple[dict[str, Any], base.Judged]:
     """Measure what a model makes of texts, and write a line about each if requested."""
-    given = parsed.main
+    options = parsed.main
     evaluation = kind.of(parsed.main)
     source = "data" if kind.on_corpus else name
-    path: Path = getattr(given, source)
+    path: Path = getattr(options, source)
     written: AbstractContextManager[Path | None] = nullcontext()
     read: AbstractContextManager[list[Path]]
-    if (output := given.output) is not None:
-        check_writable(given)
-        written = new_file(output, "--output", replace=given.overwrite)
+    if (output := options.output) is not None:
+        check_writable(options)
+        written = new_file(output, "--output", replace=options.overwrite)
     if kind.on_corpus:
         read = open_texts_of(parsed, name)
     else:
@@ -159,7 +159,7 @@ def measure_texts(
         texts = evaluation.read(paths)
         if not texts:
             raise DataError(f"{flag(source)} {path} is empty")
-        judged = evaluation.judge(open_generator(given, parsed.aside.texts), texts, progress)
+        judged = evaluation.judge(open_generator(options, parsed.aside.texts), texts, progress)
         if part is not None:
-            create(part, "".join(f"{json.dumps(one)}\n" for one in judged.each))
-    return {"checkpoint": str(given.checkpoint), "data": str(path)}, judged
+            create(part, "".join(f"{json.dumps(record)}\n" for record in judged.each))
+    return {"checkpoint": str(options.checkpoint), "data": str(path)}, judged

@@ -143,10 +143,10 @@ def value(argv: Sequence[str]) -> OutputTable:
 
     parsed, _ = parse_generate(argv)
     work = open_generation(parsed)
-    found = OutputTable([], [], work.generator.vocab)
+    table = OutputTable([], [], work.generator.vocab)
     for items, outputs in work.outputs():
-        found.add([item.text.parts for item in items], outputs)
-    return found
+        table.add([item.text.parts for item in items], outputs)
+    return table
 
 
 @register("verb", "generate")
@@ -154,18 +154,20 @@ def value(argv: Sequence[str]) -> OutputTable:
 def run(argv: Sequence[str]) -> None:
     """Read the inputs, decode or score them, and write the outputs."""
     parsed, defaults = parse_generate(argv)
-    given: Options = parsed.main
+    options: Options = parsed.main
     if defaults and QUIET not in os.environ:
         say(defaults)
-    if given.resume and not given.overwrite and is_finished(given.output):
+    if options.resume and not options.overwrite and is_finished(options.output):
         return
-    with nullcontext() if given.output == STDOUT else reserve(given.output, "--output"):
+    with nullcontext() if options.output == STDOUT else reserve(options.output, "--output"):
         work = open_generation(parsed)
         depends = {"device": work.generator.model.device.type}
-        sink = answering.sink_of(given, parsed.settings.texts | parsed.aside.texts | depends)
-        nbest = 1 if given.score else work.options(given.infill is not None).nbest
-        form = format_to(given.output_format, given.output)
-        formatter = Formatter(form, work.generator.vocab, nbest, given.score, given.print_alignment)
+        sink = answering.sink_of(options, parsed.settings.texts | parsed.aside.texts | depends)
+        nbest = 1 if options.score else work.options(options.infill is not None).nbest
+        form = format_to(options.output_format, options.output)
+        formatter = Formatter(
+            form, work.generator.vocab, nbest, options.score, options.print_alignment
+        )
         for group in work.outputs(sink.done):
             sink.add(formatter.lines(*group), len(group[0]))
         sink.close()
@@ -173,22 +175,19 @@ def run(argv: Sequence[str]) -> None:
 
 def parse_generate(argv: Sequence[str]) -> tuple[config.Parsed, str]:
     """The options, and those that the checkpoint brings as words of a command line."""
-    given = read_options(argv, Options, "texts")
-    drawn = {"sampling": "on"} if "num_samples" in given else {}
-    draws = Settings.of_texts(drawn, Origin.FLAG, "--num-samples")
-    path, meant = as_meant(draws.under(given))
-    if drawn:
-        meant.pop("nbest", None)
-    texts = {name: render(value) for name, value in meant.items()}
+    settings = read_options(argv, Options, "texts")
+    sampled = {"sampling": "on"} if "num_samples" in settings else {}
+    draws = Settings.of_texts(sampled, Origin.FLAG, "--num-samples")
+    path, of_checkpoint = as_meant(draws.under(settings))
+    if sampled:
+        of_checkpoint.pop("nbest", None)
+    texts = {name: render(value) for name, value in of_checkpoint.items()}
     defaults = Settings.of_texts(texts, Origin.CHECKPOINT, f"checkpoint {path}")
     below = defaults.under(draws)
-    aside = ("task", "arch")
-    with naming_defaults(meant):
-        parsed = config.parse(
-            "generate", Options, argv, positional="texts", aside=aside, defaults=below
-        )
+    with naming_defaults(of_checkpoint):
+        parsed = config.parse("generate", Options, argv, (), "texts", ("task", "arch"), below)
     flags = [word for name, text in texts.items() for word in (config.flag(name), text)]
-    shown = f"{shlex.join(flags)}  # checkpoint {path}" if meant else ""
+    shown = f"{shlex.join(flags)}  # checkpoint {path}" if of_checkpoint else ""
     return replace(parsed, main=check_generate(parsed)), shown
 
 
@@ -196,7 +195,7 @@ def parse_generate(argv: Sequence[str]) -> tuple[config.Parsed, str]:
 class Generation:
     """The inputs of a command, and how its model answers them."""
 
-    given: Options
+    chosen: Options
     settings: Settings  # the same options, with the origin of each
     generator: Generator
     inputs: Inputs
@@ -206,37 +205,39 @@ class Generation:
     def for_sources(self) -> Options:
         """The options for sources, which are shortened to the length that training had."""
         if (longest := self.generator.task.trained.max_source) is None:
-            return self.given
+            return self.chosen
         limited = self.settings.given("max_source_len", Origin.CHECKPOINT)
-        cuts = self.given.truncate or not self.settings.given("truncate", Origin.CHECKPOINT)
-        tokens = self.given.max_source_len if limited else longest
-        return replace(self.given, max_source_len=tokens, truncate=cuts)
+        cuts = self.chosen.truncate or not self.settings.given("truncate", Origin.CHECKPOINT)
+        tokens = self.chosen.max_source_len if limited else longest
+        return replace(self.chosen, max_source_len=tokens, truncate=cuts)
 
     @cached_property
     def for_blanks(self) -> Options:
         """The options for texts with blanks, which have none of the checkpoint's generate.yaml."""
-        own = [name for name, one in self.settings.items() if one.origin == Origin.CHECKPOINT]
+        own = [
+            name for name, setting in self.settings.items() if setting.origin == Origin.CHECKPOINT
+        ]
         plain = {name: getattr(GenerateConfig, name) for name in own}
         if not self.settings.given("lenpen"):
             plain["lenpen"] = GenerateConfig.INFILL_LENPEN
-        return replace(self.given, **plain)
+        return replace(self.chosen, **plain)
 
     def options(self, fills: bool) -> Options:
-        """The options for inputs whose blanks are filled, or for sources."""
+        """The options in effect for inputs whose blanks are filled, or for sources."""
         return self.for_blanks if fills else self.for_sources
 
     def groups(self, first: int) -> Iterator[list[Item]]:
         """The encoded inputs from number `first` on."""
-        limit = self.given.max_source_len
+        limit = self.chosen.max_source_len
         if limit is None and self.settings.given("max_source_len", Origin.CHECKPOINT):
             limit = sys.maxsize  # none: a passage is read whole
         return inputs.groups(
             self.generator,
             self.inputs,
-            self.given.buffer_size,
+            self.chosen.buffer_size,
             first,
             constraints=self.constraints,
-            blanks=blanks_of(self.given, self.generator),
+            blanks=blanks_of(self.chosen, self.generator),
             limit=limit,
         )
 
@@ -248,18 +249,18 @@ class Generation:
         total = None if isinstance(self.inputs, Iterator) else len(self.inputs)
         arriving = self.groups(first)
         tally = Tally()
-        if not self.given.score:
+        if not self.chosen.score:
             if total is None:
                 arriving = inputs.warn_of_blanks(self.generator, arriving)
             else:
                 self.check_inputs(first)
-        filled = total is not None or self.given.rerank != "on"
-        with progress(total, first, not self.given.interactive) as report:
+        filled = total is not None or self.chosen.rerank != "on"
+        with progress(total, first, not self.chosen.interactive) as report:
             for items in arriving:
                 filled = filled or any(item.fills for item in items)
                 answer = partial(self.answer, report=report)
                 if total is None:
-                    items, outputs = answer_each(items, answer, self.given.interactive)
+                    items, outputs = answer_each(items, answer, self.chosen.interactive)
                 else:
                     outputs = answer(items)
                 tally.add(outputs)
@@ -268,7 +269,7 @@ class Generation:
                 report(sum(bool(item.source) and not any(map(len, item.source)) for item in items))
         if not filled:
             say("warning: --rerank on had no effect: no input had blanks")
-        if self.given.score:
+        if self.chosen.score:
             say(tally)
 
     def check_inputs(self, first: int) -> None:
@@ -280,145 +281,150 @@ class Generation:
                 options = self.options(filled)
                 self.generator.prompts(replace(sources, truncate=options.truncate), options)
         if not fills and not first:
-            self.given.idle("has no effect without blanks", *BLANKS_ONLY)
+            self.chosen.idle("has no effect without blanks", *BLANKS_ONLY)
 
     def answer(self, items: Sequence[Item], report: Callable[[int], None]) -> list[list[Output]]:
         """The outputs for some inputs; with --score, their targets with scores."""
         from unitk.decoding.drivers import Watcher  # imports torch
 
         answering.check_read(item.text for item in items)
-        found: list[list[Output]] = [[] for _ in items]
+        best: list[list[Output]] = [[] for _ in items]
         for fills, sources in inputs.split(items):
-            given = self.options(fills)
-            layer = None if given.print_alignment == "off" else given.alignment_layer
-            sources = replace(sources, truncate=given.truncate)
-            how = given, layer, Watcher(report)
-            if given.score:
+            options = self.options(fills)
+            layer = None if options.print_alignment == "off" else options.alignment_layer
+            sources = replace(sources, truncate=options.truncate)
+            how = options, layer, Watcher(report)
+            if options.score:
                 return self.generator.scores(sources, inputs.need_targets(items), *how)
             if fills:
                 texts = ["\t".join(item.text.parts) for item in items]
                 outputs = self.generator.fill(texts, sources, *how)
             else:
                 outputs = self.generator.outputs(sources, *how)
-            found = [new or old for new, old in zip(outputs, found, strict=True)]
-        return found
+            best = [new or old for new, old in zip(outputs, best, strict=True)]
+        return best
 
 
 def open_generation(parsed: config.Parsed) -> Generation:
     """Read the inputs, then load the model."""
-    given: Options = parsed.main
-    texts = read(given)
-    generator = answering.open_generator(given, parsed.aside.texts)
+    options: Options = parsed.main
+    texts = read(options)
+    generator = answering.open_generator(options, parsed.aside.texts)
     on_gpu = generator.model.device.type == "cuda"  # loading has resolved auto
-    require(on_gpu or given.capture != "on", "--capture on has an effect on a GPU only")
+    require(on_gpu or options.capture != "on", "--capture on has an effect on a GPU only")
     if isinstance(texts, Path):
         texts = inputs.open_pairs(texts, generator.vocab.hash)
-    texts, constraints = with_files(given, texts, generator)
-    return Generation(given, parsed.settings, generator, texts, constraints)
+    texts, constraints = with_files(options, texts, generator)
+    return Generation(options, parsed.settings, generator, texts, constraints)
 
 
 def check_generate(parsed: config.Parsed) -> Options:
     """Refuse options that contradict each other; returns them, with the file of --infill."""
-    given: Options = parsed.main
-    if given.sampling:
-        drawn = "--sampling" if given.num_samples is None else "--num-samples"
-        parsed.idle(f"with {drawn}", "beam")
-    answering.check_words(given.texts)
+    options: Options = parsed.main
+    if options.sampling:
+        option = "--sampling" if options.num_samples is None else "--num-samples"
+        parsed.idle(f"with {option}", "beam")
+    answering.check_words(options.texts)
     ways = {
-        f"the text {given.texts[0]!r}" if given.texts else "": given.texts,
-        "--input": given.input is not None,
-        "--infill": given.infill is not None,
-        "--interactive": given.interactive,
-        "--num-samples": given.num_samples is not None,
+        f"the text {options.texts[0]!r}" if options.texts else "": options.texts,
+        "--input": options.input is not None,
+        "--infill": options.infill is not None,
+        "--interactive": options.interactive,
+        "--num-samples": options.num_samples is not None,
     }
-    named = [name for name, there in ways.items() if there]
-    got = f", got {' and '.join(named)}" if named else ""
+    ways_chosen = [name for name, is_chosen in ways.items() if is_chosen]
+    got = f", got {' and '.join(ways_chosen)}" if ways_chosen else ""
     require(
-        len(named) == 1,
+        len(ways_chosen) == 1,
         f"give texts, or one of --input FILE, --infill TEXT, --interactive, --num-samples N{got}",
     )
-    instead = f"with {named[0]}"
-    if given.num_samples is not None:
-        require(given.sampling, "--num-samples draws texts, so --sampling cannot be off")
+    instead = f"with {ways_chosen[0]}"
+    if options.num_samples is not None:
+        require(options.sampling, "--num-samples draws texts, so --sampling cannot be off")
         parsed.idle("with --num-samples", "nbest", "truncate", "max_source_len", "rerank")
-    if given.input is None:
+    if options.input is None:
         parsed.idle(instead, "input_format", "squad_source", "source_field", "target_field")
-    if given.infill is not None:
+    if options.infill is not None:
         parsed.idle("with --infill", "truncate", "max_source_len", "score", "references")
-    elif given.input is None and not given.texts:
+    elif options.input is None and not options.texts:
         # these need inputs that are known before the first is answered
         parsed.idle(instead, "prefix_file", "constraints", "references", "score")
-    require(not given.interactive or given.output == STDOUT, "--interactive has no --output")
-    if given.score:
-        scored = given.scored(given.search)
+    require(not options.interactive or options.output == STDOUT, "--interactive has no --output")
+    if options.score:
+        scored = options.scored(options.search)
         searching = [o.name for o in config.options(GenerateConfig) if o.name not in scored]
         parsed.idle("with --score", *searching, "prefix_file", "constraints", "resume")
-    require(given.score or given.references is None, "--references has no effect without --score")
-    align = given.print_alignment != "off"
-    csv = format_to(given.output_format, given.output) == "csv"
+    require(
+        options.score or options.references is None, "--references has no effect without --score"
+    )
+    align = options.print_alignment != "off"
+    csv = format_to(options.output_format, options.output) == "csv"
     require(not align or not csv, "--print-alignment has no column in csv")
-    file = given.infill if given.infill and not inputs.has_mark(given.infill) else ""
+    file = options.infill if options.infill and not inputs.has_mark(options.infill) else ""
     if file == "-" or os.path.exists(file):
-        given = replace(given, input=Path(file))
-    answering.check_output(given)
-    return given
+        options = replace(options, input=Path(file))
+    answering.check_output(options)
+    return options
 
 
-def read(given: Options) -> Inputs | Path:
+def read(options: Options) -> Inputs | Path:
     """Read the inputs before the model is loaded, so that errors in them are reported at once."""
-    path, kind = given.input, given.input_format
-    fields = Fields(given.source_field, given.target_field) if given.source_field else None
-    require(bool(fields) or not given.target_field, "--target-field needs --source-field")
-    if given.num_samples is not None:
-        return [Input([])] * given.num_samples
-    if given.texts:
-        return [Input(text.split("\t")) for text in given.texts]
+    path, kind = options.input, options.input_format
+    fields = Fields(options.source_field, options.target_field) if options.source_field else None
+    require(bool(fields) or not options.target_field, "--target-field needs --source-field")
+    if options.num_samples is not None:
+        return [Input([])] * options.num_samples
+    if options.texts:
+        return [Input(text.split("\t")) for text in options.texts]
     if path is None:
-        return inputs.read_typed() if given.infill is None else [Input([given.infill])]
+        return inputs.read_typed() if options.infill is None else [Input([options.infill])]
     if path.is_dir() or is_corpus(path):
         idle = kind != "auto" or fields
         require(not idle, "--input-format and --source-field have no effect on a corpus as --input")
-        require(given.squad_source == SQUAD_SOURCE, "--squad-source has no effect on a corpus")
-        require(given.infill is None, f"--infill {path} is no text and no file of texts")
+        require(options.squad_source == SQUAD_SOURCE, "--squad-source has no effect on a corpus")
+        require(options.infill is None, f"--infill {path} is no text and no file of texts")
         return path
-    beside = (given.prefix_file, given.constraints, given.references)
+    beside = (options.prefix_file, options.constraints, options.references)
     if (by_line := inputs.stream_reader(path, kind, fields)) and beside == (None, None, None):
-        stream = inputs.read_stream(by_line, given.buffer_size, path, fields)
-        return stream if given.infill is None else map(inputs.with_blanks, stream)
-    if given.infill is not None:
+        stream = inputs.read_stream(by_line, options.buffer_size, path, fields)
+        return stream if options.infill is None else map(inputs.with_blanks, stream)
+    if options.infill is not None:
         texts = inputs.with_blanks(inputs.read_inputs(path))
         if wrong := next((text for text in texts if text.error), None):
             raise DataError(f"{wrong.where}: {wrong.error}")
         return texts
     if kind == "text" and (own := format_of(path)) != "text":
         say(f"warning: {path} looks like {own}; --input-format text reads lines")
-    return inputs.read_inputs(path, kind, fields, given.squad_source)
+    return inputs.read_inputs(path, kind, fields, options.squad_source)
 
 
 def with_files(
-    given: Options, texts: Inputs, generator: Generator
+    options: Options, texts: Inputs, generator: Generator
 ) -> tuple[Inputs, list[Constraint]]:
     """The inputs with the targets of --references, and the constraint of each, if any."""
     if isinstance(texts, Iterator):
         return texts, []
-    if given.references is not None:
+    if options.references is not None:
         if isinstance(texts, Pairs):
             raise UsageError("--references: the corpus of --input has targets")
-        pairs = zip(texts, inputs.read_beside(given.references, len(texts)), strict=True)
+        pairs = zip(texts, inputs.read_beside(options.references, len(texts)), strict=True)
         texts = [replace(text, target=line) for text, line in pairs]
-    prefixes = inputs.read_beside(given.prefix_file, len(texts))
-    lines = inputs.read_beside(given.constraints, len(texts))
-    names = f"--prefix-file {given.prefix_file}, line", f"--constraints {given.constraints}, line"
+    prefixes = inputs.read_beside(options.prefix_file, len(texts))
+    lines = inputs.read_beside(options.constraints, len(texts))
+    names = (
+        f"--prefix-file {options.prefix_file}, line",
+        f"--constraints {options.constraints}, line",
+    )
     return texts, generator.constraints(prefixes, [line.split("\t") for line in lines], names)
 
 
-def blanks_of(given: Options, generator: Generator) -> Blanks:
+def blanks_of(options: Options, generator: Generator) -> Blanks:
     """Which inputs are filled where they have blanks, instead of being read as plain text."""
-    if given.infill is not None:
+    if options.infill is not None:
         return "all"
     # a source of a model that was trained on pairs may be a text about [MASK]s
-    some = given.interactive or bool(given.texts) or not generator.task.trained.pairs
-    return "some" if some and not given.score else "none"
+    some = options.interactive or bool(options.texts) or not generator.task.trained.pairs
+    return "some" if some and not options.score else "none"
 
 
 def answer_each(
@@ -428,11 +434,11 @@ def answer_each(
     wrong = (DataError, UsageError) if asks else (DataError,)
     answered = list[Item]()
     outputs = list[list[Any]]()
-    for item, found in zip(items, answering.isolate_errors(items, answer, wrong), strict=True):
-        if isinstance(found, UnitkError):
-            say(f"unitk generate: {found}")
-            item = replace(item, text=replace(item.text, error=str(found)))
-            found = []
+    for item, best in zip(items, answering.isolate_errors(items, answer, wrong), strict=True):
+        if isinstance(best, UnitkError):
+            say(f"unitk generate: {best}")
+            item = replace(item, text=replace(item.text, error=str(best)))
+            best = []
         answered.append(item)
-        outputs.append(found)
+        outputs.append(best)
     return answered, outputs

@@ -36,30 +36,30 @@ class Options:
 
 def value(parsed: Parsed) -> dict[str, dict[str, str]]:
     """Kind -> name -> what it stands for, in one line."""
-    given = parsed.main
+    options = parsed.main
     hidden = registry.HINT, registry.VERB
     kinds = (*(kind for kind in registry.KINDS if kind not in hidden), MODEL, CONFIG)
-    wanted = {f"{kind}s": kind for kind in kinds}.get(given.kind, given.kind)
-    if wanted is not None and wanted not in kinds:
-        hint = registry.nearest(wanted, kinds)
-        raise UsageError(f"--kind must be one of {', '.join(kinds)}, got {wanted!r}{hint}")
+    chosen = {f"{kind}s": kind for kind in kinds}.get(options.kind, options.kind)
+    if chosen is not None and chosen not in kinds:
+        hint = registry.nearest(chosen, kinds)
+        raise UsageError(f"--kind must be one of {', '.join(kinds)}, got {chosen!r}{hint}")
     quick = [kind for kind in kinds if kind not in registry.MODULES]  # which need no torch
     own = {MODEL: pretrained.names, CONFIG: ready.names}
-    found = {}
-    for kind in quick if wanted is None else [wanted]:
+    table = {}
+    for kind in quick if chosen is None else [chosen]:
         names = own[kind]() if kind in own else registry.names(kind)
-        found[kind] = {name: about_name(kind, name) for name in names}
-    return found
+        table[kind] = {name: about_name(kind, name) for name in names}
+    return table
 
 
 @register("verb", "list")
 @verb(Options, words="kind", value=value, example='("arch")["arch"]')
 def run(parsed: Parsed) -> None:
     """Print the table."""
-    for kind, named in value(parsed).items():
+    for kind, descriptions in value(parsed).items():
         print(kind)
-        width = max(map(len, named), default=0)
-        for name, meaning in named.items():
+        width = max(map(len, descriptions), default=0)
+        for name, meaning in descriptions.items():
             print(f"  {name:<{width}} {meaning}")
 
 
@@ -68,5 +68,5 @@ def about_name(kind: str, name: str) -> str:
     if kind in (MODEL, CONFIG):
         return (pretrained if kind == MODEL else ready).about(name)
     component = registry.get(kind, name)
-    page = component.about if kind in VALUES else inspect.getdoc(component)
-    return (page or "").partition("\n")[0]
+    text = component.about if kind in VALUES else inspect.getdoc(component) or ""
+    return text.partition("\n")[0]

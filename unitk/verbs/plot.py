@@ -29,11 +29,11 @@ class Options:
 
 def value(parsed: Parsed) -> Path:
     """Draw the image; its path."""
-    given: Options = parsed.main
-    output = given.output or given.runs[0] / "curves.png"
+    options: Options = parsed.main
+    output = options.output or options.runs[0] / "curves.png"
     from unitk.training.reporting.plots import plot_runs
 
-    plot_runs(given.runs, output)
+    plot_runs(options.runs, output)
     return output
 
 

@@ -47,19 +47,19 @@ class Options(PredictConfig, answering.Answering):
 
 def predict_texts(parsed: Parsed, done: int = 0) -> Iterator[list[tuple[Input, Any]]]:
     """The texts after the first `done` with their predictions, group by group."""
-    given: Options = parsed.main
-    generator = answering.open_generator(given, parsed.aside.texts)
+    options: Options = parsed.main
+    generator = answering.open_generator(options, parsed.aside.texts)
     inputs = answering.inputs_of(parsed, questions=True, form=generator.task.form)
 
     def predict(texts: list[Input], first: int, report: Callable[[int], None]) -> list[Any]:
-        return generator.predictions([text.parts for text in texts], given, first, report)
+        return generator.predictions([text.parts for text in texts], options, first, report)
 
     return answering.answer_all(inputs, predict, done)
 
 
 def value(parsed: Parsed) -> list[dict[str, Any]]:
     """The predictions."""
-    return [found for group in predict_texts(parsed) for _, found in group]
+    return [prediction for group in predict_texts(parsed) for _, prediction in group]
 
 
 @register("verb", "predict")
@@ -73,20 +73,21 @@ def value(parsed: Parsed) -> list[dict[str, Any]]:
 )
 def run(parsed: Parsed) -> None:
     """Read the texts, predict, and write the predictions."""
-    given: Options = parsed.main
+    options: Options = parsed.main
     require(
-        given.output_format == "jsonl" or not given.probabilities,
+        options.output_format == "jsonl" or not options.probabilities,
         "--probabilities has no effect with --output-format text",
     )
-    answering.check_output(given)
-    if given.resume and not given.overwrite and is_finished(given.output):
+    answering.check_output(options)
+    if options.resume and not options.overwrite and is_finished(options.output):
         return
-    with nullcontext() if given.output == STDOUT else reserve(given.output, "--output"):
-        sink = answering.sink_of(given, parsed.settings.texts | parsed.aside.texts)
+    with nullcontext() if options.output == STDOUT else reserve(options.output, "--output"):
+        sink = answering.sink_of(options, parsed.settings.texts | parsed.aside.texts)
         number = sink.done
         for group in predict_texts(parsed, number):
             lines = [
-                predict_line(number + i, *each, given.output_format) for i, each in enumerate(group)
+                predict_line(at, *pair, options.output_format)
+                for at, pair in enumerate(group, number)
             ]
             sink.add(lines, len(group))
             number += len(group)

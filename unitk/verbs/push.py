@@ -54,47 +54,49 @@ class Options:
 @verb(Options, example='(model="exported/lm", repo="me/lm")')
 def run(parsed: Parsed) -> None:
     """Check the folder, print what is sent, and upload it."""
-    given: Options = parsed.main
-    revisions = folders(given.model)
-    sent = {name: files_of(folder, given, name) for name, folder in revisions.items()}
-    require(given.repo.count("/") == 1, f"--repo must be USER/MODEL, got {given.repo!r}")
+    options: Options = parsed.main
+    revisions = folders(options.model)
+    sent = {name: files_of(folder, options, name) for name, folder in revisions.items()}
+    require(options.repo.count("/") == 1, f"--repo must be USER/MODEL, got {options.repo!r}")
     if importlib.util.find_spec("huggingface_hub") is None:
         raise UsageError("unitk push needs the package huggingface_hub: pip install 'unitk[hub]'")
     from huggingface_hub import get_token
     from huggingface_hub.errors import HfHubHTTPError
 
-    kind = "public" if given.public else "private"
+    kind = "public" if options.public else "private"
     for name, names in sent.items():
-        print(printable(f"{given.repo}@{name} ({kind}) gets from {revisions[name]}:"))
+        print(printable(f"{options.repo}@{name} ({kind}) gets from {revisions[name]}:"))
         for file in names:
             size = (revisions[name] / file).stat().st_size
             print(printable(f"  {file}  {size:,} bytes"), flush=True)
     # errors of the library beneath it: no connection, no token
     refused: Any = (*HfHubHTTPError.__bases__, OSError)
     try:
-        upload(given, revisions, sent)
+        upload(options, revisions, sent)
     except refused as error:
-        said = " ".join(str(getattr(error, "server_message", None) or error).split())
+        message = " ".join(str(getattr(error, "server_message", None) or error).split())
         token = get_token()
         # a hub may answer with what it was sent
-        said = said.replace(token, "(the token)") if token else said
-        raise DataError(f"--repo {given.repo}: {said}") from None
+        message = message.replace(token, "(the token)") if token else message
+        raise DataError(f"--repo {options.repo}: {message}") from None
 
 
-def upload(given: Options, revisions: dict[str, Path], sent: dict[str, list[str]]) -> None:
+def upload(options: Options, revisions: dict[str, Path], sent: dict[str, list[str]]) -> None:
     """Create the repository and its branches, and commit the files of each."""
     from huggingface_hub import CommitOperationAdd, HfApi
 
     hub = HfApi()
-    hub.create_repo(given.repo, private=not given.public, exist_ok=True)
-    if not given.public and hub.model_info(given.repo).private is False:
-        raise UsageError(f"--repo {given.repo} is there already, and public: add --public")
+    hub.create_repo(options.repo, private=not options.public, exist_ok=True)
+    if not options.public and hub.model_info(options.repo).private is False:
+        raise UsageError(f"--repo {options.repo} is there already, and public: add --public")
     for name, folder in revisions.items():
         if name != MAIN:
-            hub.create_branch(given.repo, branch=name, exist_ok=True)
+            hub.create_branch(options.repo, branch=name, exist_ok=True)
         added = [CommitOperationAdd(file, str(folder / file)) for file in sent[name]]
-        hub.create_commit(given.repo, added, commit_message=given.message, revision=name)
-        print(printable(f"{given.repo}@{name}: {amount(len(added), 'files')} uploaded"), flush=True)
+        hub.create_commit(options.repo, added, commit_message=options.message, revision=name)
+        print(
+            printable(f"{options.repo}@{name}: {amount(len(added), 'files')} uploaded"), flush=True
+        )
 
 
 def folders(model: Path) -> dict[str, Path]:
@@ -103,34 +105,37 @@ def folders(model: Path) -> dict[str, Path]:
         return {MAIN: model}
     if not model.is_dir():
         raise DataError(f"--model {model}: there is no such folder")
-    found = {path.parent.name: path.parent for path in sorted(model.glob("*/config.json"))}
-    if MAIN not in found:
-        ours = (model / "manifest.json").exists() or (model / "checkpoints").exists()
-        what = "is a run or checkpoint of unitk" if ours else "has no config.json of transformers"
+    revisions = {path.parent.name: path.parent for path in sorted(model.glob("*/config.json"))}
+    if MAIN not in revisions:
+        of_unitk = (model / "manifest.json").exists() or (model / "checkpoints").exists()
+        fault = "has no config.json of transformers"
+        fault = "is a run or checkpoint of unitk" if of_unitk else fault
         raise DataError(
-            f"--model {model} {what}: run `unitk convert --from unitk {model} --to hf DIR` first"
+            f"--model {model} {fault}: run `unitk convert --from unitk {model} --to hf DIR` first"
         )
     _refuse(model, (path.name for path in model.iterdir() if not _revision(path)))
-    return {MAIN: found.pop(MAIN), **found}
+    return {MAIN: revisions.pop(MAIN), **revisions}
 
 
-def files_of(folder: Path, given: Options, revision: str) -> list[str]:
+def files_of(folder: Path, options: Options, revision: str) -> list[str]:
     """The names of the files to upload; `UsageError` if the folder holds others, or links."""
-    prefix = "" if folder == given.model else f"{revision}/"
-    own = {name.removeprefix(prefix) for name in given.include if name.startswith(prefix)}
+    prefix = "" if folder == options.model else f"{revision}/"
+    included = {name.removeprefix(prefix) for name in options.include if name.startswith(prefix)}
     names = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))}
     links = [prefix + name for name, path in names.items() if path.is_symlink()]
-    require(not links, f"--model {given.model}: {_list(links)}: a link is not uploaded")
+    require(not links, f"--model {options.model}: {_list(links)}: a link is not uploaded")
     files = [name for name, path in names.items() if path.is_file()]
-    others = [name for name in files if not (_is_written(name) or name in own)]
-    _refuse(given.model, (prefix + name for name in others))
-    lacking = sorted(own - set(files))
+    others = [name for name in files if not (_is_written(name) or name in included)]
+    _refuse(options.model, (prefix + name for name in others))
+    lacking = sorted(included - set(files))
     require(not lacking, f"--include {_list(lacking)}: there is no such file in {folder}")
     return files
 
 
 def _is_written(name: str) -> bool:
-    return any(fnmatchcase(name, one) and name.count("/") == one.count("/") for one in WRITTEN)
+    return any(
+        fnmatchcase(name, pattern) and name.count("/") == pattern.count("/") for pattern in WRITTEN
+    )
 
 
 def _revision(path: Path) -> bool:
@@ -143,10 +148,10 @@ def _revision(path: Path) -> bool:
 
 def _refuse(model: Path, names: Iterator[str]) -> None:
     """Raise a `UsageError` if there are names of files that nobody meant to publish."""
-    found = sorted(names)
+    strangers = sorted(names)
     require(
-        not found,
-        f"--model {model}: `unitk convert --to hf` did not write {_list(found)}; move them "
+        not strangers,
+        f"--model {model}: `unitk convert --to hf` did not write {_list(strangers)}; move them "
         "elsewhere, or name them with --include",
     )
 

@@ -84,13 +84,13 @@ class Options(Checked):
 @verb(Options, example='(save_dir="runs/quickstart")')
 def run(parsed: Parsed) -> None:
     """Run the commands, and report between them."""
-    given: Options = parsed.main
-    folder = given.save_dir
+    options: Options = parsed.main
+    folder = options.save_dir
     began = time.perf_counter()
     empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
-    own = not folder.is_symlink() and (empty or (folder / MARK).exists())
-    require(own, f"--save-dir {folder} holds files that no quickstart made; name another folder")
-    data = given.data or home() / "data" / SET
+    free = not folder.is_symlink() and (empty or (folder / MARK).exists())
+    require(free, f"--save-dir {folder} holds files that no quickstart made; name another folder")
+    data = options.data or home() / "data" / SET
     for name in ("train", "dev", "test"):
         if not (data / f"{name}.json.gz").is_file():
             raise DataError(f"--data {data}: there is no {name}.json.gz in it")
@@ -99,12 +99,12 @@ def run(parsed: Parsed) -> None:
     create(folder / MARK)
     for name, lines in INPUTS.items():
         save_lines(folder / f"{name}.txt", lines)
-    places = {"data": data, "init": given.init_from, "run": folder, "here": home()}
+    places = {"data": data, "init": options.init_from, "run": folder, "here": home()}
     quoted = {name: shlex.quote(str(path)) for name, path in places.items()}
     for heading, commands in STAGES.items():
         print(f"\n== {heading}")
         for command in commands:
-            line = command.format(**quoted, steps=given.max_steps)
+            line = command.format(**quoted, steps=options.max_steps)
             print(f"$ unitk {line}", flush=True)
             name, *words = shlex.split(line)
             try:
@@ -119,12 +119,13 @@ def run(parsed: Parsed) -> None:
 def home() -> Path:
     """The folder of the recipe: in the package if unitk is installed, else in the clone."""
     package = Path(__file__).parents[1]
-    found = package / "quickstart"
-    found = found if found.is_dir() else package.parent / "recipes" / "quickstart"
+    folder = package / "quickstart"
+    folder = folder if folder.is_dir() else package.parent / "recipes" / "quickstart"
     require(
-        found.is_dir(), f"the quickstart needs its data, which {package} lacks: install unitk again"
+        folder.is_dir(),
+        f"the quickstart needs its data, which {package} lacks: install unitk again",
     )
-    return found
+    return folder
 
 
 def save_lines(path: Path, lines: Sequence[str]) -> None:
@@ -132,7 +133,7 @@ def save_lines(path: Path, lines: Sequence[str]) -> None:
     create(path, "".join(line.replace("\n", " ") + "\n" for line in lines))
 
 
-def report_questions(folder: Path, asked: Path, seconds: float) -> None:
+def report_questions(folder: Path, questions: Path, seconds: float) -> None:
     """Print scores, times and ten questions about the file `asked`; write the texts scored."""
     from rich.console import Console
     from rich.table import Table
@@ -142,23 +143,23 @@ def report_questions(folder: Path, asked: Path, seconds: float) -> None:
     from unitk.training.reporting.sinks import LOG, read_events
 
     lines = (folder / "written.jsonl").read_text(encoding="utf-8").splitlines()
-    found: list[dict[str, Any]] = [parse_json(line, "written.jsonl") for line in lines]
-    wanted = [record["target"] for record in found]
+    records: list[dict[str, Any]] = [parse_json(line, "written.jsonl") for line in lines]
+    targets = [record["target"] for record in records]
     texts = {
-        "written": [record["outputs"][0]["text"] for record in found],
-        "the answer's sentence": [record["source"][1] for record in found],
+        "written": [record["outputs"][0]["text"] for record in records],
+        "the answer's sentence": [record["source"][1] for record in records],
     }
     save_lines(folder / "written.txt", texts["written"])
-    save_lines(folder / "wanted.txt", wanted)
-    references = [[text] for text in wanted]
+    save_lines(folder / "wanted.txt", targets)
+    references = [[text] for text in targets]
     scores = [
-        bleu(some, references, lowercase=True).figures | rouge(some, references).figures
-        for some in texts.values()
+        bleu(hypotheses, references, lowercase=True).figures | rouge(hypotheses, references).figures
+        for hypotheses in texts.values()
     ]
-    table = Table("", *texts, title=f"{len(found)} questions about unseen articles")
-    table.add_row("BLEU-4 (sacrebleu, lower-cased)", *(f"{one['bleu']:.2f}" for one in scores))
-    table.add_row("ROUGE-L", *(f"{one['rougeL']:.2f}" for one in scores))
-    table.add_row("different ones", *(f"{len(set(some)):,}" for some in texts.values()))
+    table = Table("", *texts, title=f"{len(records)} questions about unseen articles")
+    table.add_row("BLEU-4 (sacrebleu, lower-cased)", *(f"{score['bleu']:.2f}" for score in scores))
+    table.add_row("ROUGE-L", *(f"{score['rougeL']:.2f}" for score in scores))
+    table.add_row("different ones", *(f"{len(set(hypotheses)):,}" for hypotheses in texts.values()))
     events = read_events(folder / "finetune" / LOG)
     last = {event["kind"]: event for event in events}
     table.add_row("fine-tuning: tokens read", f"{last['train']['tokens']:,}")
@@ -169,7 +170,7 @@ def report_questions(folder: Path, asked: Path, seconds: float) -> None:
     console = Console(width=100)
     console.print(table)
     console.print(f"\n{SHOWN}", markup=False)
-    for record, sentence in pick_spread(found, sentences(asked)):
+    for record, sentence in pick_spread(records, sentences(questions)):
         console.print(f"\n{sentence}", style="dim", markup=False)
         console.print(f"written    {record['outputs'][0]['text']}", style="bold", markup=False)
         console.print(f"reference  {record['target']}", markup=False)
@@ -177,22 +178,22 @@ def report_questions(folder: Path, asked: Path, seconds: float) -> None:
     console.print(f"\nloss curves: {files}")
 
 
-def sentences(asked: Path) -> list[str]:
+def sentences(questions: Path) -> list[str]:
     """The sentence of each answer of a SQuAD json, in which the answer stands in brackets."""
-    found = []
-    for pair in read_squad(asked):
-        _, text = (one := sentences_of(pair, FORM)).source
-        focus = one.focus
+    marked = []
+    for pair in read_squad(questions):
+        _, text = (sentence := sentences_of(pair, FORM)).source
+        focus = sentence.focus
         first, stop = focus or (0, 0)
-        found.append(f"{text[:first]}[{text[first:stop]}]{text[stop:]}")
-    return found
+        marked.append(f"{text[:first]}[{text[first:stop]}]{text[stop:]}")
+    return marked
 
 
 def pick_spread(
-    found: Sequence[dict[str, Any]], sentences: Sequence[str]
+    records: Sequence[dict[str, Any]], sentences: Sequence[str]
 ) -> list[tuple[dict[str, Any], str]]:
     """Ten records with their sentences, spread over the third with the highest scores."""
-    both = list(zip(found, sentences, strict=True))
-    both.sort(key=lambda one: -one[0]["outputs"][0]["score"])
-    third = both[: max(10, len(both) // 3)]
+    pairs = zip(records, sentences, strict=True)
+    best = sorted(pairs, key=lambda pair: -pair[0]["outputs"][0]["score"])
+    third = best[: max(10, len(best) // 3)]
     return third[:: max(1, len(third) // 10)][:10]

@@ -102,20 +102,20 @@ class Options:
 
 def value(parsed: Parsed) -> dict[str, Score]:
     """The scores by metric."""
-    given: Options = parsed.main
+    options: Options = parsed.main
     _check(parsed)
-    if given.metric[0] in get_args(Written):
-        return _of_texts(given)
-    return _of_labels(given) if given.metric[0] in LABELS else _of_registered(given)
+    if options.metric[0] in get_args(Written):
+        return _of_texts(options)
+    return _of_labels(options) if options.metric[0] in LABELS else _of_registered(options)
 
 
 @register("verb", "score")
 @verb(Options, value=value, records=RECORDS, example=EXAMPLE)
 def run(parsed: Parsed) -> None:
     """Score and print."""
-    given = parsed.main
+    options = parsed.main
     scores = value(parsed)
-    if given.output_format == "json":
+    if options.output_format == "json":
         print(json.dumps({name: {**s.figures, "about": s.about} for name, s in scores.items()}))
         return
     for name, score in scores.items():
@@ -123,109 +123,116 @@ def run(parsed: Parsed) -> None:
         print(f"{'':<6}  ({score.about})")
 
 
-def _of_texts(given: Options) -> dict[str, Score]:
-    read = read_column(given.hypotheses, "output", given.hypothesis_field)
-    hypotheses = [text for text, *_ in read]
+def _of_texts(options: Options) -> dict[str, Score]:
+    columns = read_column(options.hypotheses, "output", options.hypothesis_field)
+    hypotheses = [text for text, *_ in columns]
     count = len(hypotheses)
-    files = [_read(path, "target", count, given) for path in given.references]
+    files = [_read(path, "target", count, options) for path in options.references]
     sources: list[str] = []
-    if given.sources:
-        sources = [text for text, *_ in _read(given.sources, "source", count, given)]
+    if options.sources:
+        sources = [text for text, *_ in _read(options.sources, "source", count, options)]
     # a line may hold several references, and some files have none for it
     texts = [list(filter(None, chain(*lines))) or [""] for lines in zip(*files, strict=True)]
     how = Counting(
-        tokenize=given.tokenize,
-        lowercase=given.lowercase,
-        rouge_words=given.rouge_words,
-        separator=given.separator,
-        treebank=given.treebank,
+        tokenize=options.tokenize,
+        lowercase=options.lowercase,
+        rouge_words=options.rouge_words,
+        separator=options.separator,
+        treebank=options.treebank,
     )
-    with progress(count * len({"bleu", "rouge"} & {*given.metric}), unit="texts") as report:
-        return score_texts(given.metric, hypotheses, texts, sources, how, report)
+    with progress(count * len({"bleu", "rouge"} & {*options.metric}), unit="texts") as report:
+        return score_texts(options.metric, hypotheses, texts, sources, how, report)
 
 
-def _of_labels(given: Options) -> dict[str, Score]:
+def _of_labels(options: Options) -> dict[str, Score]:
     scores: dict[str, Score] = {}
-    for form in given.metric:
-        said, score = LABELS[form]
-        [field] = given.hypothesis_field or [said]
-        wanted = read_labels(given.references[0], form, given.label_field, "--label-field")
-        found = read_predictions(given.hypotheses, wanted) if form == "span" else None
-        if found is None:
-            found = by_id(read_labels(given.hypotheses, form, field, "--hypothesis-field"), wanted)
-        _check_count(given.references[0], wanted, len(found), given)
-        pairs = list(zip(found, wanted, strict=True))
-        if form == "class" and all(guess.choices for guess in found):
+    path = options.hypotheses
+    for form in options.metric:
+        default_field, score = LABELS[form]
+        [field] = options.hypothesis_field or [default_field]
+        references = read_labels(options.references[0], form, options.label_field, "--label-field")
+        predictions = read_predictions(path, references) if form == "span" else None
+        if predictions is None:
+            predictions = by_id(read_labels(path, form, field, "--hypothesis-field"), references)
+        _check_count(options.references[0], references, len(predictions), options)
+        pairs = list(zip(predictions, references, strict=True))
+        if form == "class" and all(guess.choices for guess in predictions):
             # of choices, which are predicted by number
-            right: list[Any] = [
-                str(number_of_choice(one.label, guess.choices, one.where)) for guess, one in pairs
+            expected: list[Any] = [
+                str(number_of_choice(reference.label, guess.choices, reference.where))
+                for guess, reference in pairs
             ]
         elif form == "span":
-            right = [one.answers(guess.passage) for guess, one in pairs]
+            expected = [reference.answers(guess.passage) for guess, reference in pairs]
         else:
-            right = [one.label for one in wanted]
-        for guess, one in pairs:
-            if form == "tags" and len(guess.label) != len(one.label):
+            expected = [reference.label for reference in references]
+        for guess, reference in pairs:
+            if form == "tags" and len(guess.label) != len(reference.label):
                 raise DataError(
-                    f"{one.where}: {len(one.label)} tags, but {len(guess.label)} in {guess.where}"
+                    f"{reference.where}: {len(reference.label)} tags, "
+                    f"but {len(guess.label)} in {guess.where}"
                 )
-        scores[form] = score([guess.label for guess in found], right)
+        scores[form] = score([guess.label for guess in predictions], expected)
     return scores
 
 
-def _of_registered(given: Options) -> dict[str, Score]:
+def _of_registered(options: Options) -> dict[str, Score]:
     scores: dict[str, Score] = {}
-    for one in given.metric:
-        name, at, most = one.partition("@")
-        counted = not at or (most.isdecimal() and int(most) > 0)
-        require(counted, f"--metric {one}: a number from 1 stands behind the @")
+    for metric in options.metric:
+        name, at, depth = metric.partition("@")
+        counted = not at or (depth.isdecimal() and int(depth) > 0)
+        require(counted, f"--metric {metric}: a number from 1 stands behind the @")
         score = registry.get("metric", name, "--metric")
-        scores[one] = score(one, given.hypotheses, given.references, int(most) if at else None)
+        limit = int(depth) if at else None
+        scores[metric] = score(metric, options.hypotheses, options.references, limit)
     return scores
 
 
 def _check(parsed: Parsed) -> None:
-    given: Options = parsed.main
+    options: Options = parsed.main
     built_in = (*get_args(Written), *LABELS)
     added = registry.names("metric")
     known = *built_in, *added
-    require(bool(given.metric), f"--metric needs at least one of {', '.join(known)}")
-    ranked = [one for one in given.metric if one.partition("@")[0] in added]
-    for given_name in given.metric:
-        hint = registry.nearest(given_name, known)
+    require(bool(options.metric), f"--metric needs at least one of {', '.join(known)}")
+    ranked = [metric for metric in options.metric if metric.partition("@")[0] in added]
+    for metric in options.metric:
+        hint = registry.nearest(metric, known)
         require(
-            given_name in (*built_in, *ranked),
-            f"--metric must be one of {', '.join(known)}, got {given_name!r}{hint}",
+            metric in (*built_in, *ranked),
+            f"--metric must be one of {', '.join(known)}, got {metric!r}{hint}",
         )
     if ranked:
-        others = " and ".join(name for name in given.metric if name not in ranked)
+        others = " and ".join(name for name in options.metric if name not in ranked)
         require(not others, f"--metric {ranked[0]} reads other files than {others}: score twice")
-    if judged := [name for name in given.metric if name in LABELS]:
-        texts = [name for name in given.metric if name not in LABELS]
+    if judged := [name for name in options.metric if name in LABELS]:
+        texts = [name for name in options.metric if name not in LABELS]
         more = " and ".join(texts)
         require(not texts, f"--metric {judged[0]} is of labels, and {more} of texts: score twice")
-        one = len(given.references) == 1 and len(given.hypothesis_field) < 2
-        require(one, f"--metric {judged[0]} takes one --references file, one --hypothesis-field")
-    grouped, lacks = "predictions are grouped by their source", "new n-grams are those it lacks"
-    for name, why in {"qg": grouped, "stats": lacks}.items():
-        has = given.sources is not None or name not in given.metric
+        single = len(options.references) == 1 and len(options.hypothesis_field) < 2
+        require(single, f"--metric {judged[0]} takes one --references file, one --hypothesis-field")
+    reasons = {"qg": "predictions are grouped by their source"}
+    reasons["stats"] = "new n-grams are those it lacks"
+    for name, why in reasons.items():
+        has = options.sources is not None or name not in options.metric
         require(has, f"--metric {name} needs --sources FILE: {why}")
-    one = "qg" not in given.metric or len(given.references) == 1
+    one = "qg" not in options.metric or len(options.references) == 1
     require(one, "--metric qg takes one --references file: it finds the references itself")
-    require(bool(given.separator), "--separator must not be empty")
+    require(bool(options.separator), "--separator must not be empty")
 
 
-def _read(path: Path, side: Side, count: int, given: Options) -> list[list[str]]:
-    lines = read_column(path, side, given.source_field if side == "source" else given.target_field)
-    _check_count(path, lines, count, given)
+def _read(path: Path, side: Side, count: int, options: Options) -> list[list[str]]:
+    fields = options.source_field if side == "source" else options.target_field
+    lines = read_column(path, side, fields)
+    _check_count(path, lines, count, options)
     return lines
 
 
-def _check_count(path: Path, lines: list[Any], count: int, given: Options) -> None:
+def _check_count(path: Path, lines: list[Any], count: int, options: Options) -> None:
     if len(lines) != count:
-        there = name_file(path)
-        here = name_file(given.hypotheses)
-        raise DataError(f"{there} has {amount(len(lines), 'lines')}, but {here} has {count:,}")
+        other = name_file(options.hypotheses)
+        raise DataError(
+            f"{name_file(path)} has {amount(len(lines), 'lines')}, but {other} has {count:,}"
+        )
 
 
 def _short(value: float) -> str:

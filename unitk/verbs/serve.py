@@ -119,47 +119,47 @@ def run(parsed: Parsed) -> None:
     """Load the models, and serve them until a signal comes."""
     from unitk.serving.connections import OnceAMinute
 
-    given: Options = parsed.main
+    options: Options = parsed.main
     handler = logging.StreamHandler()
     handler.addFilter(OnceAMinute())
     logging.basicConfig(format="%(asctime)s %(message)s", handlers=[handler])
-    server, listening = open_server(given)
+    server, listening = open_server(options)
     print(address_of(listening), file=sys.stderr, flush=True)
     if not ip_address(listening.getsockname()[0]).is_loopback:
-        who = "without encryption" if given.api_key else "without passwords"
-        open_to = f"--host {given.host}: the server is open to the network, {who}"
+        who = "without encryption" if options.api_key else "without passwords"
+        open_to = f"--host {options.host}: the server is open to the network, {who}"
         print(open_to, file=sys.stderr, flush=True)
     UnitkError.with_flags = False  # clients know arguments
     server.run(sockets=[listening])
 
 
-def open_server(given: Options) -> tuple[Listener, socket.socket]:
+def open_server(options: Options) -> tuple[Listener, socket.socket]:
     """A server with its models, and the socket that its `run` is given."""
-    check_option(given, "port", 0 <= given.port <= 65535, "in 0 to 65535")
+    check_option(options, "port", 0 <= options.port <= 65535, "in 0 to 65535")
     from unitk.serving.app import Server
     from unitk.serving.connections import limit_connections, listener
     from unitk.serving.hosts import Guard
     from unitk.serving.keys import read_keys
 
-    given = replace(given, max_connections=limit_connections(given.max_connections))
-    keys = read_keys(given.api_key) if given.api_key else []
-    write = access_log(given.access_log) if given.access_log else None
-    listening = bind(given.host, given.port)
-    require(len(given.checkpoint) > 0, "--checkpoint needs a model")
-    names = [path.name or str(path) for path in given.checkpoint]
+    options = replace(options, max_connections=limit_connections(options.max_connections))
+    keys = read_keys(options.api_key) if options.api_key else []
+    write = access_log(options.access_log) if options.access_log else None
+    listening = bind(options.host, options.port)
+    require(len(options.checkpoint) > 0, "--checkpoint needs a model")
+    names = [path.name or str(path) for path in options.checkpoint]
     twice = next((name for name in names if names.count(name) > 1), None)
     require(twice is None, f"--checkpoint: two models have the name {twice}")
-    each = [watch_checkpoint(path) for path in given.checkpoint]
-    services = [with_all_tasks(path, given) for path in given.checkpoint]
+    watchers = [watch_checkpoint(path) for path in options.checkpoint]
+    services = [with_all_tasks(path, options) for path in options.checkpoint]
 
     def replaced() -> bool:
-        return any([one() for one in each])  # each is looked at, and says so
+        return any([watcher() for watcher in watchers])  # each is looked at, and says so
 
     app = Server(*services, replaced=replaced, keys=keys, write=write).app()
     everywhere = ip_address(listening.getsockname()[0]).is_unspecified
-    named = [*given.allow_host, socket.gethostname() if everywhere else given.host]
-    guard = Guard(app, named, everywhere, given.root_path.rstrip("/"))
-    return listener(guard, given), listening
+    hosts = [*options.allow_host, socket.gethostname() if everywhere else options.host]
+    guard = Guard(app, hosts, everywhere, options.root_path.rstrip("/"))
+    return listener(guard, options), listening
 
 
 class AccessLog(WatchedFileHandler):
@@ -196,21 +196,21 @@ def bind(host: str, port: int) -> socket.socket:
         family, kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
         raise UsageError(f"--host {host}: {error.strerror}") from error
-    found = socket.socket(family, kind)
+    bound = socket.socket(family, kind)
     # a port that was left a moment ago can be taken again
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        found.bind(address)
-        found.listen(1024)
+        bound.bind(address)
+        bound.listen(1024)
     except OSError as error:
-        found.close()
+        bound.close()
         raise UsageError(
             f"--port {port} at --host {host}: {error.strerror}; --port 0 takes any free port"
         ) from error
-    return found
+    return bound
 
 
-def with_all_tasks(path: Path, given: Options) -> Service:
+def with_all_tasks(path: Path, options: Options) -> Service:
     """A model with each of the tasks it was trained with, the default one first."""
     from unitk.decoding.generator import Generator
     from unitk.kernels.products import keep_memory
@@ -225,33 +225,33 @@ def with_all_tasks(path: Path, given: Options) -> Service:
     names = list(parsed.mixture) or [parsed.components["task"].name]
     names.sort(key=lambda name: name != state.get("default_task"))  # stable
     keep_memory()
-    device = choose_device(given.device)
-    precision = given.precision
+    device = choose_device(options.device)
+    precision = options.precision
     first, *others = [load(path, device, task=name, precision=precision) for name in names]
     # the weights are those of all tasks: they are kept once
     model = first.model
-    each = [first]
+    generators = [first]
     for other in others:
         reader = other.reader and Generator(model, other.reader.task)
-        each.append(Generator(model, other.task, first.defaults, reader))
+        generators.append(Generator(model, other.task, first.defaults, reader))
     weights = sum(weight.numel() for weight in weights_of(folder, False).values())
     about = {"parameters": weights, "vocabulary": len(first.vocab), **read_card(path)}
     created = int((folder / MANIFEST).stat().st_mtime)
-    tasks = dict(zip(names, each, strict=True))
-    return Service(path.name or str(path), tasks, given, about, created)
+    tasks = dict(zip(names, generators, strict=True))
+    return Service(path.name or str(path), tasks, options, about, created)
 
 
 def read_card(path: Path) -> dict[str, str]:
     """The title, first paragraph, limits and licence in the card of a model."""
     card = locate(path) / "README.md"
     text = card.read_text(encoding="utf-8") if card.is_file() else ""
-    found = re.match(r"# [^\n:]+: (?P<title>.+)\n+(?P<summary>(?:.+\n)+)", text)
-    plain = {"title": found["title"], "summary": found["summary"]} if found else {}
+    match = re.match(r"# [^\n:]+: (?P<title>.+)\n+(?P<summary>(?:.+\n)+)", text)
+    plain = {"title": match["title"], "summary": match["summary"]} if match else {}
     for name in ("limits", "licence"):
         if line := re.search(rf"^{name.title()}: (.+)$", text, re.MULTILINE):
             plain[name] = line[1]
-    for name, one in plain.items():
-        without_links = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", one)
+    for name, value in plain.items():
+        without_links = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", value)
         plain[name] = " ".join(re.sub("[`*]", "", without_links).split())
     return plain
 
@@ -268,28 +268,28 @@ def watch_checkpoint(path: Path) -> Callable[[], bool]:
 
     def stamps() -> list[tuple[int, int] | None]:
         """What changes with the checkpoint; cheap, as identity reads all weights."""
-        found: list[tuple[int, int] | None] = []
+        stats: list[tuple[int, int] | None] = []
         for name in ("", MANIFEST, f"best/{MANIFEST}", "checkpoints"):
             try:
-                one = (locate(path) / name).stat()
-                found.append((one.st_ino, one.st_mtime_ns))
+                stat = (locate(path) / name).stat()
+                stats.append((stat.st_ino, stat.st_mtime_ns))
             except OSError:
-                found.append(None)
-        return found
+                stats.append(None)
+        return stats
 
     seen = stamps()
     loaded = identity()
     other = False
-    said = False
+    logged = False
 
     def replaced() -> bool:
-        nonlocal seen, other, said
+        nonlocal seen, other, logged
         if (now := stamps()) != seen:
             seen = now
             other = identity() != loaded
-        if other and not said:
+        if other and not logged:
             log.warning("checkpoint %s was replaced; the loaded one goes on serving", path)
-        said = said or other
+        logged = logged or other
         return other
 
     return replaced

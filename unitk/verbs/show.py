@@ -76,20 +76,20 @@ def value(parsed: Parsed) -> list[Drawing]:
 def run(parsed: Parsed) -> None:
     """Print the table and the mask; write a picture if requested."""
     output = parsed.main.output
-    found = value(parsed)
-    for one in found:
-        if len(found) > 1:
-            print(f"{one.tower}:")
-        print(one.table(), one.text_picture(), sep="\n\n")
+    pictures = value(parsed)
+    for picture in pictures:
+        if len(pictures) > 1:
+            print(f"{picture.tower}:")
+        print(picture.table(), picture.text_picture(), sep="\n\n")
     if output is None:
         return
     if output.suffix == ".html":
         with new_file(output, "--output") as part:
-            create(part, page(found))
+            create(part, page(pictures))
         print(f"\n{output}")
         return
-    for one in found:
-        path = output if len(found) == 1 else output.with_stem(f"{output.stem}-{one.tower}")
+    for picture in pictures:
+        path = output if len(pictures) == 1 else output.with_stem(f"{output.stem}-{picture.tower}")
         with new_file(path, "--output") as part:
-            save(one.figure(), part)
+            save(picture.figure(), part)
         print(f"\n{path}")

@@ -103,26 +103,29 @@ def check_processes(processes: int) -> None:
 def variables(rank: int, processes: int, folder: Path) -> dict[str, str]:
     """The environment variables of a rank, with torchrun's names where it has one."""
     ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes}
-    found = {name: str(number) for name, number in ranks.items()}
-    found |= {"LOCAL_WORLD_SIZE": str(processes), MEETING: str(folder)}
-    found |= {LAUNCHER: str(os.getpid())}
-    found |= {REPORT: str(folder / REPORTED.format(rank))}
+    environment = {name: str(number) for name, number in ranks.items()}
+    environment |= {"LOCAL_WORLD_SIZE": str(processes), MEETING: str(folder)}
+    environment |= {LAUNCHER: str(os.getpid())}
+    environment |= {REPORT: str(folder / REPORTED.format(rank))}
     if "OMP_NUM_THREADS" not in os.environ:
-        found["OMP_NUM_THREADS"] = "1"  # as torchrun sets it
+        environment["OMP_NUM_THREADS"] = "1"  # as torchrun sets it
     if interface := LOOPBACK.get(sys.platform):
-        found |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
-    return found
+        environment |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
+    return environment
 
 
 @contextmanager
 def received_signals() -> Iterator[list[int]]:
     """A context with the list of signals that have come in it; none ends the process."""
-    found: list[int] = []
+    received: list[int] = []
     # under nohup some are ignored
-    numbers = [one for one in EXIT if signal.getsignal(one) != signal.SIG_IGN]
-    before = {one: signal.signal(one, lambda got, _: found.append(got)) for one in numbers}
+    heeded = [number for number in EXIT if signal.getsignal(number) != signal.SIG_IGN]
+    before = {
+        number: signal.signal(number, lambda signum, _: received.append(signum))
+        for number in heeded
+    }
     try:
-        yield found
+        yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -138,7 +141,7 @@ def watch_processes(
     """
     running = dict(enumerate(children))
     codes = dict[int, int]()
-    told = 0  # signals passed on
+    passed_on = 0  # signals passed on
     end = math.inf
     limit = math.inf  # the time to kill
     while running:
@@ -147,12 +150,12 @@ def watch_processes(
         for rank, child in [*running.items()]:
             if (code := child.poll()) is not None:
                 del running[rank]
-                if told or limit == math.inf:
+                if passed_on or limit == math.inf:
                     codes[rank] = code
                 if code:
                     end = min(end, now + GRACE)
-        signals = received[told:]
-        told = len(received)
+        signals = received[passed_on:]
+        passed_on = len(received)
         for number in signals:
             text = f"\n{signal.Signals(number).name}: passed on to {len(running)} processes"
             with suppress(OSError):  # the terminal may be gone
@@ -174,10 +177,10 @@ def conclude(codes: dict[int, int], received: Sequence[int], folder: Path) -> No
 
     If none failed, exit with the code of the first signal, or return.
     """
-    fine = {0, *(EXIT[one] for one in received), *(-one for one in received)}
+    fine = {0, *(EXIT[number] for number in received), *(-number for number in received)}
     failed = [(rank, code) for rank, code in codes.items() if code not in fine]
     # what another process says of one that is gone is not the cause
-    causes = [one for one in failed if one[1] != RanksError.code] or failed
+    causes = [entry for entry in failed if entry[1] != RanksError.code] or failed
     if causes:
         rank, code = causes[0]
         report = folder / REPORTED.format(rank)

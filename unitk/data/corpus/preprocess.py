@@ -143,16 +143,16 @@ class Options(ReadingOptions):
 
 def check_preprocess(parsed: Parsed) -> None:
     """Refuse options that have no effect."""
-    given: Options = parsed.main
-    if given.vocab is not None:
-        parsed.idle(f"with --vocab {given.vocab}", *TRAINING)
-    name = next((part for part in ("input", "valid", "test") if getattr(given, part)), "input")
-    files = expand(getattr(given, name), flag(name))
-    held = given.check_files(files, flag(name), parsed.settings) or ["pairs of lines"]
-    of_other = UNITK if given.format == "fairseq" else FAIRSEQ
-    parsed.idle(f"with --format {given.format}", *of_other)
-    if given.format == "fairseq" and not {*held} <= {"text", "pairs of lines"}:
-        raise UsageError(f"--format fairseq takes text or pairs of lines, not {', '.join(held)}")
+    options: Options = parsed.main
+    if options.vocab is not None:
+        parsed.idle(f"with --vocab {options.vocab}", *TRAINING)
+    name = next((part for part in ("input", "valid", "test") if getattr(options, part)), "input")
+    files = expand(getattr(options, name), flag(name))
+    kinds = options.check_files(files, flag(name), parsed.settings) or ["pairs of lines"]
+    of_other = UNITK if options.format == "fairseq" else FAIRSEQ
+    parsed.idle(f"with --format {options.format}", *of_other)
+    if options.format == "fairseq" and not {*kinds} <= {"text", "pairs of lines"}:
+        raise UsageError(f"--format fairseq takes text or pairs of lines, not {', '.join(kinds)}")
 
 
 def preprocess(options: Options) -> dict[str, dict[str, Counts]]:

@@ -32,32 +32,32 @@ NO_TEXT = {*PACKED, ".zip", ".parquet", ".arrow", ".npy", ".npz", ".pt", ".safet
 Alignment = Literal["off", "hard", "soft"]
 
 
-def check_writable(given: Any, goes_on: bool = False, own: str = "") -> None:
+def check_writable(chosen: Any, goes_on: bool = False, own: str = "") -> None:
     """Refuse an --output that cannot be written, is read, or is kept unless it `goes_on`.
 
     Text is written, or what the ending `own` says.
     """
-    output = given.output
+    output = chosen.output
     ending = output.suffix.lower()
     other = f", or {own}" if own else ""
     fits = ending not in NO_TEXT or ending == own
     require(fits, f"--output {output}: text is written{other}, but no {ending}")
-    replace = given.overwrite or goes_on
+    replace = chosen.overwrite or goes_on
     if output != STDOUT:
         check_folder(output, "--output")
         check_plain(output, f"--output {output}", "; `-` is standard output")
         check_free(output, "--output", replace)
     require(output != STDOUT or not replace, "--overwrite has no effect without --output")
-    check_apart(given)
+    check_apart(chosen)
 
 
-def check_apart(given: Any, name: str = "output") -> None:
+def check_apart(chosen: Any, name: str = "output") -> None:
     """Refuse an output that is a file which another option reads."""
-    output = getattr(given, name)
+    output = getattr(chosen, name)
     if output in (None, STDOUT) or isinstance(output, RemotePath) or not output.exists():
         return
-    for option in options(type(given)):
-        value = getattr(given, option.name)
+    for option in options(type(chosen)):
+        value = getattr(chosen, option.name)
         paths = value if isinstance(value, tuple) else (value,)
         for path in paths:
             local = isinstance(path, Path) and not isinstance(path, RemotePath)

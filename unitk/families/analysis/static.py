@@ -131,9 +131,9 @@ def read_states(
         for k, x_TD in enumerate(states, first):
             if means is None:
                 means = np.empty((len(places_P4), x_TD.shape[1]), np.float32)
-            for place in order[begins[k] : begins[k + 1]]:
-                start, stop = places_P4[place, 2:]
-                means[place] = x_TD[start:stop].mean(axis=0)
+            for row in order[begins[k] : begins[k + 1]]:
+                start, stop = places_P4[row, 2:]
+                means[row] = x_TD[start:stop].mean(axis=0)
     assert means is not None
     return means
 

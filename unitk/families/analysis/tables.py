@@ -121,15 +121,15 @@ def read_rows(path: Path, columns: int, metric: str) -> Iterator[Row]:
             if kind == "csv"
             else line.split("\t" if "\t" in line else None)
         )
-        *words, said = (cell.strip() for cell in cells[:columns])
+        *words, last = (cell.strip() for cell in cells[:columns])
         if len(cells) < columns or not all(words):
             raise DataError(f"{where}: --metric {metric} needs {columns} columns, got {line!r}")
-        if metric == "similarity" and not is_number(said):
+        if metric == "similarity" and not is_number(last):
             if number == 0:
                 continue
-            raise DataError(f"{where}: {said!r} is no number")
+            raise DataError(f"{where}: {last!r} is no number")
         empty = False
-        yield Row([*words, said] if metric == "analogy" else words, said, section)
+        yield Row([*words, last] if metric == "analogy" else words, last, section)
     if empty:
         raise DataError(f"{path}: there is no line of {columns} columns in it")
 
@@ -186,17 +186,17 @@ def cluster(unit_VD: Floats, rows: list[Row], words_N1: Ids) -> dict[str, float]
     the same of CLUTO's).
     """
     hierarchy = load_library("scipy.cluster.hierarchy", "scipy", "category")
-    said = [row.said for row in rows]
+    categories = [row.said for row in rows]
     if len(rows) == 1:
         return {"": 1.0}
     # distances of unit vectors grow with the angle, so these are clusters by cosine
     tree = hierarchy.ward(unit_VD[words_N1[:, 0]])
-    clusters = hierarchy.fcluster(tree, len({*said}), "maxclust")
-    inside = Counter(zip(clusters.tolist(), said, strict=True))
-    most = Counter[int]()  # of each cluster: how many of its words have the commonest category
+    clusters = hierarchy.fcluster(tree, len({*categories}), "maxclust")
+    inside = Counter(zip(clusters.tolist(), categories, strict=True))
+    commonest = Counter[int]()  # of each cluster: how many of its words have the commonest category
     for (number, _), count in inside.items():
-        most[number] = max(most[number], count)
-    return {"": most.total() / len(rows)}
+        commonest[number] = max(commonest[number], count)
+    return {"": commonest.total() / len(rows)}
 
 
 SPEARMAN = "Spearman's correlation of cosines and scores x 100"

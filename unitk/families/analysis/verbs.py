@@ -144,24 +144,24 @@ class HeadOptions(Checked):
 
 def layer_figures(parsed: config.Parsed) -> list[dict[str, float]]:
     """The measures of each layer by name."""
-    given: Contextuality = parsed.main
+    options: Contextuality = parsed.main
     inputs = inputs_of(parsed)
     require(isinstance(inputs, list), "--input must be a file: all texts are read at once")
-    check_writable(given)
+    check_writable(options)
     from unitk.families.analysis import contextuality as analysis
     from unitk.models.model import Model
 
-    generator = open_generator(given)
+    generator = open_generator(options)
     assert isinstance(generator.model, Model)
     sources = generator.encode([text.parts for text in inputs if isinstance(text, Input)])
-    how = EmbedConfig(truncate=given.truncate, max_tokens=given.max_tokens, pool="none")
-    counts = {"least": given.min_count, "most": given.max_count, "seed": given.seed}
+    how = EmbedConfig(truncate=options.truncate, max_tokens=options.max_tokens, pool="none")
+    counts = {"least": options.min_count, "most": options.max_count, "seed": options.seed}
     with progress(None) as report:
         layers = analysis.measure_contextuality(
             generator.model, generator.task, sources, how, **counts, report=report
         )
-    if given.plot is not None:
-        analysis.draw(layers, given.plot)
+    if options.plot is not None:
+        analysis.draw(layers, options.plot)
     return [layer.figures() for layer in layers]
 
 
@@ -173,35 +173,35 @@ def layer_figures(parsed: config.Parsed) -> list[dict[str, float]]:
 )
 def contextuality(parsed: config.Parsed) -> None:
     """`contextuality`: write the measures of each layer."""
-    given = parsed.main
+    options = parsed.main
     figures = layer_figures(parsed)
     lines = ["layer" + "".join(f"{title:>11}" for title in COLUMNS.values())]
     for number, layer in enumerate(figures):
         lines.append(f"{number:<5}" + "".join(f"{layer[name]:11.4f}" for name in COLUMNS))
-    if given.output_format == "json":
-        lines = [json.dumps({"checkpoint": str(given.checkpoint), "layers": figures})]
-    write(lines, given.output, given.overwrite)
+    if options.output_format == "json":
+        lines = [json.dumps({"checkpoint": str(options.checkpoint), "layers": figures})]
+    write(lines, options.output, options.overwrite)
 
 
 def word_vectors(parsed: config.Parsed) -> dict[str, Floats]:
     """The vector of each word."""
-    given: VectorOptions = parsed.main
+    options: VectorOptions = parsed.main
     inputs = inputs_of(parsed)
     require(isinstance(inputs, list), "--input must be a file: all texts are read at once")
-    check_writable(given)
+    check_writable(options)
     check_read(text for text in inputs if isinstance(text, Input))
     from unitk.families.analysis.static import Occurrences, find_vectors
     from unitk.models.model import Model
 
-    generator = open_generator(given)
+    generator = open_generator(options)
     assert isinstance(generator.model, Model)
-    how = EmbedConfig(layer=given.layer, truncate=given.truncate, max_tokens=given.max_tokens)
+    how = EmbedConfig(layer=options.layer, truncate=options.truncate, max_tokens=options.max_tokens)
     places = Occurrences(
-        least=given.min_count,
-        most=given.max_count,
-        lowercase=given.lowercase,
-        seed=given.seed,
-        reduce=given.reduce,
+        least=options.min_count,
+        most=options.max_count,
+        lowercase=options.lowercase,
+        seed=options.seed,
+        reduce=options.reduce,
     )
     texts = [text.parts for text in inputs if isinstance(text, Input)]
     with progress(None) as report:
@@ -216,46 +216,48 @@ def word_vectors(parsed: config.Parsed) -> dict[str, Floats]:
 )
 def vectors(parsed: config.Parsed) -> None:
     """`vectors`: write a vector for each word."""
-    given = parsed.main
+    options = parsed.main
     table = word_vectors(parsed)
     first = f"{len(table)} {len(next(iter(table.values())))}"
     lines = (f"{word} {' '.join(map(str, list_numbers(vector)))}" for word, vector in table.items())
-    write(chain([first], lines), given.output, given.overwrite)
+    write(chain([first], lines), options.output, options.overwrite)
 
 
 def head_figures(parsed: config.Parsed) -> dict[str, Any]:
     """What was measured on what, a table for each measure, and the curve of removal."""
-    given: HeadOptions = parsed.main
+    options: HeadOptions = parsed.main
     from unitk.evaluation.objective import open_setup
     from unitk.families.analysis import heads as analysis
     from unitk.training.device import choose_device
 
-    opened = partial(open_setup, corpus=given.data, device=choose_device(given.device))
-    if given.over_run:
-        return importance_over_run(given, partial(opened, task=given.task))
-    evaluation = opened(given.checkpoint, task=given.task)
-    max_tokens = given.max_tokens
+    opened = partial(open_setup, corpus=options.data, device=choose_device(options.device))
+    if options.over_run:
+        return importance_over_run(options, partial(opened, task=options.task))
+    evaluation = opened(options.checkpoint, task=options.task)
+    max_tokens = options.max_tokens
     gates = analysis.open_gates(evaluation.model)
     total = sum(map(len, gates.values()))
-    dest = given.dest
-    passes = 2 * total * given.each + analysis.count_removable(gates, given.until)
+    dest = options.dest
+    passes = 2 * total * options.each + analysis.count_removable(gates, options.until)
     # opened at once, so that minutes are not spent before a folder is refused
     with nullcontext() if dest is None else new_folder(dest, "--dest", CheckpointError) as folder:
         if folder is not None:
             analysis.check_prunable(evaluation, gates)
         tables = {"importance": analysis.importance(evaluation, gates, max_tokens)}
         with progress(passes, unit="heads") as report:
-            if given.each:
+            if options.each:
                 without, alone = analysis.measure_each_head(evaluation, gates, max_tokens, report)
                 tables |= {"loss without the head": without, "loss with the head alone": alone}
-            steps = list(analysis.curve(evaluation, given.step, given.until, max_tokens, report))
+            steps = list(
+                analysis.curve(evaluation, options.step, options.until, max_tokens, report)
+            )
         if folder is not None:
             analysis.write(evaluation, steps[-1].gates, folder)
-    if given.plot is not None:
-        analysis.draw(tables["importance"], steps, given.plot)
-    record: dict[str, Any] = {"checkpoint": str(given.checkpoint), "data": str(given.data)}
+    if options.plot is not None:
+        analysis.draw(tables["importance"], steps, options.plot)
+    record: dict[str, Any] = {"checkpoint": str(options.checkpoint), "data": str(options.data)}
     if dest is not None:
-        record |= analysis.compare_models(evaluation, opened(dest, task=given.task), max_tokens)
+        record |= analysis.compare_models(evaluation, opened(dest, task=options.task), max_tokens)
     rows = {
         title: {name: row.tolist() for name, row in table.items()}
         for title, table in tables.items()
@@ -264,11 +266,11 @@ def head_figures(parsed: config.Parsed) -> dict[str, Any]:
     return record | rows | {"curve": curve}
 
 
-def importance_over_run(given: HeadOptions, opened: Callable[[Path], Any]) -> dict[str, Any]:
+def importance_over_run(options: HeadOptions, opened: Callable[[Path], Any]) -> dict[str, Any]:
     """The importance of all heads at each checkpoint of a run, a table for each, oldest first."""
     from unitk.families.analysis import heads as analysis
 
-    run = RunFolder.at(given.checkpoint, resume=True)
+    run = RunFolder.at(options.checkpoint, resume=True)
     steps = sorted(run.steps())
     require(
         len(steps) > 1,
@@ -280,12 +282,12 @@ def importance_over_run(given: HeadOptions, opened: Callable[[Path], Any]) -> di
         for step in steps:
             setup = opened(run.step(step))
             importances[step] = analysis.importance(
-                setup, analysis.open_gates(setup.model), given.max_tokens
+                setup, analysis.open_gates(setup.model), options.max_tokens
             )
             report(1)
-    if given.plot is not None:
-        analysis.draw_over_run(importances, given.plot)
-    record: dict[str, Any] = {"checkpoint": str(given.checkpoint), "data": str(given.data)}
+    if options.plot is not None:
+        analysis.draw_over_run(importances, options.plot)
+    record: dict[str, Any] = {"checkpoint": str(options.checkpoint), "data": str(options.data)}
     tables = {
         f"importance at step {step}": {name: row.tolist() for name, row in gates.items()}
         for step, gates in importances.items()
@@ -306,13 +308,13 @@ def heads(parsed: config.Parsed) -> None:
         return
     curve = figures.pop("curve", [])
     # what is no table is about the model; it is printed first
-    tables = {title: named for title, named in figures.items() if isinstance(named, dict)}
+    tables = {title: by_name for title, by_name in figures.items() if isinstance(by_name, dict)}
     for key, value in figures.items():
         if key not in tables:
             print(f"{key:<24}{value:,}" if isinstance(value, int) else f"{key:<24}{value}")
-    for title, named in tables.items():
+    for title, by_name in tables.items():
         print(f"\n{title}")
-        for name, values in named.items():
+        for name, values in by_name.items():
             print(f"{name:<24}" + "".join(f"{value:9.4f}" for value in values))
     if not curve:
         return

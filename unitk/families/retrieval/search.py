@@ -101,49 +101,49 @@ def value(parsed: Parsed) -> list[dict[str, Any]]:
 )
 def run(parsed: Parsed) -> None:
     """Read, search, write."""
-    given: Options = parsed.main
-    check_writable(given)
-    trec = given.output_format == "trec"
-    trec |= given.output_format == "auto" and given.output.suffix == ".trec"
-    hits = find_passages(given)
+    options: Options = parsed.main
+    check_writable(options)
+    trec = options.output_format == "trec"
+    trec |= options.output_format == "auto" and options.output.suffix == ".trec"
+    hits = find_passages(options)
     lines = (json.dumps(hits_of_query.record(), ensure_ascii=False) for hits_of_query in hits)
     if trec:
         lines = (line for hits_of_query in hits for line in hits_of_query.trec())
-    write(lines, given.output, given.overwrite)
+    write(lines, options.output, options.overwrite)
 
 
-def find_passages(given: Options) -> list[Hits]:
+def find_passages(options: Options) -> list[Hits]:
     """The nearest documents of each query, in the order of the queries."""
-    check_words(given.texts)
+    check_words(options.texts)
     require(
-        given.side == "source", "--side has no effect: queries are sources, documents are targets"
+        options.side == "source", "--side has no effect: queries are sources, documents are targets"
     )
-    require(given.pool != "none", "--pool none makes no vector of a text")
-    require(bool(given.texts) != (given.input is not None), "give either texts or --input FILE")
-    if given.input is None:
-        queries = [Passage(str(n), text.split("\t")) for n, text in enumerate(given.texts)]
+    require(options.pool != "none", "--pool none makes no vector of a text")
+    require(bool(options.texts) != (options.input is not None), "give either texts or --input FILE")
+    if options.input is None:
+        queries = [Passage(str(n), text.split("\t")) for n, text in enumerate(options.texts)]
     else:
-        fields = given.source_field, given.id_field
-        queries = read_passages([given.input], "--input", "source", *fields)
+        fields = options.source_field, options.id_field
+        queries = read_passages([options.input], "--input", "source", *fields)
     documents = read_passages(
-        given.documents, "--documents", "text", given.document_field, given.id_field
+        options.documents, "--documents", "text", options.document_field, options.id_field
     )
-    stored = None if given.vectors is None else open_vectors(given.vectors, len(documents))
-    generator = open_generator(given)
+    stored = None if options.vectors is None else open_vectors(options.vectors, len(documents))
+    generator = open_generator(options)
     sides = generator.task.sides  # one, if queries and documents have the same tower
-    of_queries = replace(given, side=sides[0])
-    of_documents = replace(given, side=sides[-1])
+    of_queries = replace(options, side=sides[0])
+    of_documents = replace(options, side=sides[-1])
     queries_QW = np.concatenate([*vectors_of(of_queries, generator, queries)])
     blocks = vectors_of(of_documents, generator, documents)
     if stored is not None:
-        width = given.dimensions or stored.shape[1]
+        width = options.dimensions or stored.shape[1]
         require(
             queries_QW.shape[1] == width <= stored.shape[1],
-            f"--vectors {given.vectors} has {stored.shape[1]} dimensions, and those of the "
+            f"--vectors {options.vectors} has {stored.shape[1]} dimensions, and those of the "
             f"queries have {queries_QW.shape[1]}",
         )
         blocks = (stored[at : at + TOGETHER, :width] for at in range(0, len(stored), TOGETHER))
-    scores_QK, number_QK = rank_nearest(queries_QW, blocks, given.top)
+    scores_QK, number_QK = rank_nearest(queries_QW, blocks, options.top)
     return [
         Hits(
             query,
@@ -157,7 +157,7 @@ def find_passages(given: Options) -> list[Hits]:
     ]
 
 
-def vectors_of(given: Options, generator: Any, texts: Sequence[Passage]) -> Iterator[Floats]:
+def vectors_of(options: Options, generator: Any, texts: Sequence[Passage]) -> Iterator[Floats]:
     """The vectors of texts [N, W], some at a time."""
     from unitk.decoding.understand.embed import embed
 
@@ -165,9 +165,9 @@ def vectors_of(given: Options, generator: Any, texts: Sequence[Passage]) -> Iter
         for at in range(0, len(texts), TOGETHER):
             sources = generator.encode([text.parts for text in texts[at : at + TOGETHER]])
             model, task = generator.model, generator.task
-            vectors = np.array(embed(model, task, sources, given, first=at, report=report))
+            vectors = np.array(embed(model, task, sources, options, first=at, report=report))
             width = vectors.shape[1]
-            size = given.dimensions
+            size = options.dimensions
             require(
                 (size or 0) <= width,
                 f"--dimensions {size}: vectors of this model have {width}",

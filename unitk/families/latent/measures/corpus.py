@@ -43,18 +43,18 @@ class Measures:
     notes: list[str]  # what is absurd, and why
 
 
-def judge(given: LatentMeasures, setup: Setup, progress: Progress) -> Judged:
+def judge(options: LatentMeasures, setup: Setup, progress: Progress) -> Judged:
     """The measures of `unitk evaluate`. With beam 0, no text is reconstructed."""
-    draws = given.draws or 100
+    draws = options.draws or 100
     with progress(setup.num_texts * draws) as report:
-        measures = measure_latent(setup, draws, given.max_tokens, report)
+        measures = measure_latent(setup, draws, options.max_tokens, report)
     texts = measures.texts
     figures: dict[str, Any] = {"texts": len(texts), "draws": draws, **measures.figures}
     figures["kl_each"] = measures.each
-    if given.beam:
+    if options.beam:
         # no longer than the longest text: what goes on is wrong already
-        longest = given.max_len or max(1, *map(len, texts))
-        config = GenerateConfig(beam=given.beam, max_len=longest, max_tokens=given.max_tokens)
+        longest = options.max_len or max(1, *map(len, texts))
+        config = GenerateConfig(beam=options.beam, max_len=longest, max_tokens=options.max_tokens)
         with progress(len(texts)) as report, setup.autocast():
             figures |= reconstruction(setup, measures, config, report)
     figures["notes"] = measures.notes

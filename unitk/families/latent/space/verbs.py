@@ -15,8 +15,7 @@ from unitk.data.files.readers import Format
 from unitk.decoding.files.inputs import read_inputs
 from unitk.decoding.files.outputs import check_writable, write
 from unitk.errors import DataError, UsageError, require
-from unitk.families.latent.space import config as options
-from unitk.families.latent.space import geometry
+from unitk.families.latent.space import config, geometry
 from unitk.families.latent.space.outputs import (
     Outcome,
     Walk,
@@ -50,127 +49,131 @@ def latent(kind: type, act: Callable[[Any, Opened], Outcome], example: str) -> V
 
     @verb(kind, words="texts", aside=ASIDE, value=value, example=example)
     def run(parsed: Parsed) -> None:
-        given, open_space = check_options(parsed)
-        lines = act(given, open_space).lines(given.output_format)
-        write(lines, given.output, given.overwrite)
+        options, open_space = check_options(parsed)
+        lines = act(options, open_space).lines(options.output_format)
+        write(lines, options.output, options.overwrite)
 
     return run
 
 
 def check_options(parsed: Parsed) -> tuple[Any, Opened]:
     """The options, none of which is without effect, and what opens the model."""
-    given = parsed.main
-    check_words(given.texts)
-    if isinstance(given, options.Decoding) and given.sampling:
+    options = parsed.main
+    check_words(options.texts)
+    if isinstance(options, config.Decoding) and options.sampling:
         parsed.idle("with --sampling", "beam")
-    if isinstance(given, options.Traverse) and parsed.settings.given("dimension"):
+    if isinstance(options, config.Traverse) and parsed.settings.given("dimension"):
         parsed.idle("with --dimension", "active")
-    if isinstance(given, options.Sample) and given.among is None:
-        if not given.texts and given.input is None:
+    if isinstance(options, config.Sample) and options.among is None:
+        if not options.texts and options.input is None:
             parsed.idle("without texts", "truncate")
-    if given.input is None:
+    if options.input is None:
         parsed.idle("without a file as --input", "input_format")
-    check_writable(given)
+    check_writable(options)
 
     # called when all texts are read, so that their mistakes come before the model is loaded
     def open_space() -> LatentSpace:
         from unitk.families.latent.space.points import LatentSpace
 
-        generator = open_generator(given, parsed.aside.texts)
+        generator = open_generator(options, parsed.aside.texts)
         return LatentSpace(generator.model, generator.task)
 
-    return given, open_space
+    return options, open_space
 
 
-def encode(given: options.Encode, open_space: Opened) -> Outcome:
+def encode(options: config.Encode, open_space: Opened) -> Outcome:
     """`encode`: the latents of texts, as rows of numbers."""
-    texts = read_texts(given)
-    table = getattr(encode_texts(open_space(), texts, given), given.feature)
-    return Outcome(table, partial(rows_of_numbers, texts, given.feature, table))
+    texts = read_texts(options)
+    table = getattr(encode_texts(open_space(), texts, options), options.feature)
+    return Outcome(table, partial(rows_of_numbers, texts, options.feature, table))
 
 
-def sample(given: options.Sample, open_space: Opened) -> Outcome:
+def sample(options: config.Sample, open_space: Opened) -> Outcome:
     """`sample`: texts of latents drawn from the prior, or around texts or those of a label."""
-    texts = read_texts(given) if given.texts or given.input is not None else []
-    alike = [] if given.among is None else of_label(given.among, given.label, "--label")
+    texts = read_texts(options) if options.texts or options.input is not None else []
+    alike = [] if options.among is None else of_label(options.among, options.label, "--label")
     require(not (texts and alike), "--among excludes texts: draws are of all texts of the --label")
     space = open_space()
-    rng = np.random.default_rng(given.seed)
+    rng = np.random.default_rng(options.seed)
     if texts:
-        latents = encode_texts(space, texts, given)
-        draws = [latents.draw(rng, given.spread) for _ in range(given.count)]
+        latents = encode_texts(space, texts, options)
+        draws = [latents.draw(rng, options.spread) for _ in range(options.count)]
         clouds = zip(texts, np.stack(draws, axis=1), strict=True)
-        walks = [Walk([text], [{}] * given.count, cloud) for text, cloud in clouds]
+        walks = [Walk([text], [{}] * options.count, cloud) for text, cloud in clouds]
     else:
         if alike:
-            latents = encode_texts(space, alike, given)
+            latents = encode_texts(space, alike, options)
             mean, covariance = geometry.law(latents.mean, latents.std)
-            drawn = rng.multivariate_normal(mean, given.spread**2 * covariance, given.count)
+            drawn = rng.multivariate_normal(mean, options.spread**2 * covariance, options.count)
             points = drawn.astype(np.float32)
         else:
-            points = space.prior(given.count, given.seed, given.spread)
+            points = space.prior(options.count, options.seed, options.spread)
         walks = [Walk([], [{}], point[None]) for point in points]
-    return decode_walks(space, walks, given)
+    return decode_walks(space, walks, options)
 
 
-def reconstruct(given: options.Reconstruct, open_space: Opened) -> Outcome:
+def reconstruct(options: config.Reconstruct, open_space: Opened) -> Outcome:
     """`reconstruct`: decode the latents of texts."""
-    space, groups = encode_groups(given, open_space, 1)
-    return decode_walks(space, [Walk(text, [{}], points) for text, points in groups], given)
+    space, groups = encode_groups(options, open_space, 1)
+    return decode_walks(space, [Walk(text, [{}], points) for text, points in groups], options)
 
 
-def interpolate(given: options.Interpolate, open_space: Opened) -> Outcome:
+def interpolate(options: config.Interpolate, open_space: Opened) -> Outcome:
     """`interpolate`: texts along a path between two texts."""
     walks = []
-    space, groups = encode_groups(given, open_space, 2)
+    space, groups = encode_groups(options, open_space, 2)
     for texts, (a, b) in groups:
-        shares, points = geometry.path(a, b, given.steps, given.path)
+        shares, points = geometry.path(a, b, options.steps, options.path)
         walks.append(Walk(texts, [{"t": float(share)} for share in shares], points))
-    return decode_walks(space, walks, given)
+    return decode_walks(space, walks, options)
 
 
-def analogy(given: options.Analogy, open_space: Opened) -> Outcome:
+def analogy(options: config.Analogy, open_space: Opened) -> Outcome:
     """`analogy`: find what relates to C as B relates to A."""
-    space, groups = encode_groups(given, open_space, 3)
+    space, groups = encode_groups(options, open_space, 3)
     walks = [
-        Walk(texts, given.at, np.stack([geometry.solve_analogy(a, b, c, d) for d in given.degree]))
+        Walk(
+            texts,
+            options.at,
+            np.stack([geometry.solve_analogy(a, b, c, d) for d in options.degree]),
+        )
         for texts, (a, b, c) in groups
     ]
-    return decode_walks(space, walks, given)
+    return decode_walks(space, walks, options)
 
 
-def restyle(given: options.Restyle, open_space: Opened) -> Outcome:
+def restyle(options: config.Restyle, open_space: Opened) -> Outcome:
     """`restyle`: texts moved from the mean of one label to that of another."""
-    before = of_label(given.among, given.from_, "--from")
-    after = of_label(given.among, given.to, "--to")
-    texts = read_texts(given)
+    before = of_label(options.among, options.from_, "--from")
+    after = of_label(options.among, options.to, "--to")
+    texts = read_texts(options)
     space = open_space()
     source, target = (
-        encode_texts(space, style, given).mean.mean(axis=0) for style in (before, after)
+        encode_texts(space, style, options).mean.mean(axis=0) for style in (before, after)
     )
-    degrees = given.degree
+    degrees = options.degree
     walks = [
         Walk(
             [text],
-            given.at,
+            options.at,
             np.stack([geometry.solve_analogy(source, target, z, d) for d in degrees]),
         )
-        for text, z in zip(texts, encode_texts(space, texts, given).mean, strict=True)
+        for text, z in zip(texts, encode_texts(space, texts, options).mean, strict=True)
     ]
-    return decode_walks(space, walks, given)
+    return decode_walks(space, walks, options)
 
 
-def traverse(given: options.Traverse, open_space: Opened) -> Outcome:
+def traverse(options: config.Traverse, open_space: Opened) -> Outcome:
     """`traverse`: texts with one dimension moved."""
-    texts = read_texts(given)
+    texts = read_texts(options)
     space = open_space()
-    for dimension in given.dimension:
+    for dimension in options.dimension:
         inside = 0 <= dimension < space.dimensions
         require(inside, f"--dimension must be 0 to {space.dimensions - 1}, got {dimension}")
-    latents = encode_texts(space, texts, given)
+    latents = encode_texts(space, texts, options)
     # the dimensions that tell most, the first ones first where they are equal
-    most = np.argsort(-latents.kl.mean(0), kind="stable")[: given.active].tolist()
-    values = np.linspace(-given.reach, given.reach, given.steps)
+    most = np.argsort(-latents.kl.mean(0), kind="stable")[: options.active].tolist()
+    values = np.linspace(-options.reach, options.reach, options.steps)
     walks = [
         Walk(
             [text],
@@ -178,18 +181,18 @@ def traverse(given: options.Traverse, open_space: Opened) -> Outcome:
             geometry.move_along(z, dimension, values),
         )
         for text, z in zip(texts, latents.mean, strict=True)
-        for dimension in given.dimension or most
+        for dimension in options.dimension or most
     ]
-    return decode_walks(space, walks, given)
+    return decode_walks(space, walks, options)
 
 
-def neighbors(given: options.Neighbors, open_space: Opened) -> Outcome:
+def neighbors(options: config.Neighbors, open_space: Opened) -> Outcome:
     """`neighbors`: the nearest texts of a file."""
-    texts = read_texts(given)
-    neighbor_texts = [text for (text,) in groups_of(given.among, "auto", 1)]
-    latents = encode_texts(open_space(), [*texts, *neighbor_texts], given)
+    texts = read_texts(options)
+    neighbor_texts = [text for (text,) in groups_of(options.among, "auto", 1)]
+    latents = encode_texts(open_space(), [*texts, *neighbor_texts], options)
     vectors, others = np.split(latents.mean, [len(texts)])
-    nearest = [geometry.find_nearest(z, others, given.count, given.metric) for z in vectors]
+    nearest = [geometry.find_nearest(z, others, options.count, options.metric) for z in vectors]
     records = neighbor_records(texts, nearest, neighbor_texts)
     return Outcome(records, partial(neighbor_lines, records))
 
@@ -198,19 +201,19 @@ def draw_latents(parsed: Parsed) -> Path:
     """Draw the latents of texts; the path of the picture."""
     from unitk.families.latent.space.plot import draw, plane
 
-    given, open_space = check_options(parsed)
-    texts, labels = read_labelled(given)
+    options, open_space = check_options(parsed)
+    texts, labels = read_labelled(options)
     require(len(texts) >= 3, f"--input: a picture needs at least 3 texts, got {len(texts)}")
-    points = getattr(encode_texts(open_space(), texts, given), given.feature)
+    points = getattr(encode_texts(open_space(), texts, options), options.feature)
     require(points.shape[1] >= 2, "--checkpoint: its latent has one dimension, no plane")
-    flat, axes = plane(points, given.method, given.seed)
-    draw(flat, axes, labels, texts[: given.names], given.output, given.overwrite)
-    output: Path = given.output
+    flat, axes = plane(points, options.method, options.seed)
+    draw(flat, axes, labels, texts[: options.names], options.output, options.overwrite)
+    output: Path = options.output
     return output
 
 
 @verb(
-    options.Plot,
+    config.Plot,
     words="texts",
     aside=ASIDE,
     value=draw_latents,
@@ -221,26 +224,26 @@ def plot(parsed: Parsed) -> None:
     print(draw_latents(parsed))
 
 
-def probe(given: options.Probe, open_space: Opened) -> Outcome:
+def probe(options: config.Probe, open_space: Opened) -> Outcome:
     """`probe`: how accurately a linear classifier reads labels from latents."""
     from unitk.families.latent.measures.probe import probe_classes as measure
 
-    texts, labels = read_labelled(given)
-    test_texts, test_labels = read_labelled_file(given.test, "auto")
+    texts, labels = read_labelled(options)
+    test_texts, test_labels = read_labelled_file(options.test, "auto")
     train_classes, test_classes = (
         read_classes(labels, "--input"),
         read_classes(test_labels, "--test"),
     )
-    features = getattr(encode_texts(open_space(), [*texts, *test_texts], given), given.feature)
+    features = getattr(encode_texts(open_space(), [*texts, *test_texts], options), options.feature)
     train, test = np.split(features, [len(texts)])
     rows = []
-    for number in given.per_class:
+    for number in options.per_class:
         right = measure(
-            (train, train_classes), (test, test_classes), number, given.seeds, given.penalty
+            (train, train_classes), (test, test_classes), number, options.seeds, options.penalty
         )
         deviation = float(np.std(right, ddof=1)) if len(right) > 1 else None
         row = {"per_class": number, "mean": float(np.mean(right)), "deviation": deviation}
-        rows.append({**row, "feature": given.feature, "seeds": given.seeds})
+        rows.append({**row, "feature": options.feature, "seeds": options.seeds})
     frequent = max(map(test_classes.count, set(test_classes))) / len(test_classes)
     return Outcome(rows, partial(probe_lines, rows, frequent))
 
@@ -253,45 +256,45 @@ def read_classes(labels: Sequence[str | None], option: str) -> list[str]:
     return [label for label in labels if label is not None]
 
 
-def encode_texts(space: LatentSpace, texts: Sequence[str], given: Answering) -> Latents:
+def encode_texts(space: LatentSpace, texts: Sequence[str], options: Answering) -> Latents:
     """The latents of texts, with a progress bar on a terminal."""
     with progress(len(set(texts))) as report:
         return space.encode(
-            texts, truncate=given.truncate, max_tokens=given.max_tokens, report=report
+            texts, truncate=options.truncate, max_tokens=options.max_tokens, report=report
         )
 
 
 def encode_groups(
-    given: Answering, open_space: Opened, size: int
+    options: Answering, open_space: Opened, size: int
 ) -> tuple[LatentSpace, list[tuple[list[str], geometry.Points]]]:
     """The latent space, and groups of texts with their latents [size, Z]."""
-    groups = read_groups(given, size)
+    groups = read_groups(options, size)
     space = open_space()
     # all texts at once fill the batches; a group has so many rows in a row
-    mean = encode_texts(space, [text for group in groups for text in group], given).mean
+    mean = encode_texts(space, [text for group in groups for text in group], options).mean
     return space, list(zip(groups, mean.reshape(len(groups), size, -1), strict=True))
 
 
-def decode_walks(space: LatentSpace, walks: Sequence[Walk], given: options.Decoding) -> Outcome:
+def decode_walks(space: LatentSpace, walks: Sequence[Walk], options: config.Decoding) -> Outcome:
     """Decode the points of all paths together."""
     points = np.concatenate([walk.points for walk in walks])
     with progress(len(points)) as report:
-        decoded = space.decode(points, given, report=report)
+        decoded = space.decode(points, options, report=report)
     records = list(walk_records(walks, decoded))
-    return Outcome(records, lambda form: walk_lines(walks, decoded, form, given.nbest))
+    return Outcome(records, lambda form: walk_lines(walks, decoded, form, options.nbest))
 
 
-def read_texts(given: Answering) -> list[str]:
+def read_texts(options: Answering) -> list[str]:
     """The given texts, one by one."""
-    return [text for (text,) in read_groups(given, 1)]
+    return [text for (text,) in read_groups(options, 1)]
 
 
-def read_groups(given: Answering, size: int) -> list[list[str]]:
+def read_groups(options: Answering, size: int) -> list[list[str]]:
     """The given texts in groups of this size: those of the command line, or lines of the file."""
-    require(bool(given.texts) != (given.input is not None), "give either texts or --input FILE")
-    if given.input is not None:
-        return groups_of(given.input, given.input_format, size)
-    texts = [text.strip() for text in given.texts]
+    require(bool(options.texts) != (options.input is not None), "give either texts or --input FILE")
+    if options.input is not None:
+        return groups_of(options.input, options.input_format, size)
+    texts = [text.strip() for text in options.texts]
     require(all(texts), "a text is empty")
     require(size == 1 or len(texts) == size, f"{size} texts are needed, got {len(texts)}")
     return [[text] for text in texts] if size == 1 else [texts]
@@ -311,12 +314,12 @@ def groups_of(path: Path, format: Format, size: int) -> list[list[str]]:
     return groups
 
 
-def read_labelled(given: Answering) -> tuple[list[str], list[str | None]]:
+def read_labelled(options: Answering) -> tuple[list[str], list[str | None]]:
     """The given texts and their labels, if any."""
-    if given.texts or given.input is None:
-        texts = read_texts(given)
+    if options.texts or options.input is None:
+        texts = read_texts(options)
         return texts, [None] * len(texts)
-    return read_labelled_file(given.input, given.input_format)
+    return read_labelled_file(options.input, options.input_format)
 
 
 def read_labelled_file(path: Path, format: Format) -> tuple[list[str], list[str | None]]:
@@ -344,40 +347,40 @@ def of_label(path: Path, label: str, option: str) -> list[str]:
 run = VerbGroup(
     {
         "encode": latent(
-            options.Encode, encode, '(["He is a teacher."], checkpoint="unitk-vae-en")'
+            config.Encode, encode, '(["He is a teacher."], checkpoint="unitk-vae-en")'
         ),
-        "sample": latent(options.Sample, sample, '(checkpoint="unitk-vae-en", count=5)'),
+        "sample": latent(config.Sample, sample, '(checkpoint="unitk-vae-en", count=5)'),
         "reconstruct": latent(
-            options.Reconstruct, reconstruct, '(["He is a teacher."], checkpoint="unitk-vae-en")'
+            config.Reconstruct, reconstruct, '(["He is a teacher."], checkpoint="unitk-vae-en")'
         ),
         "interpolate": latent(
-            options.Interpolate,
+            config.Interpolate,
             interpolate,
             '(["He runs.", "They sleep."], checkpoint="unitk-vae-en", steps=5)',
         ),
         "analogy": latent(
-            options.Analogy,
+            config.Analogy,
             analogy,
             '(["He is.", "They are.", "She is."], checkpoint="unitk-vae-en")',
         ),
         "restyle": latent(
-            options.Restyle,
+            config.Restyle,
             restyle,
             '(["So sad."], among="labelled.txt", from_="bad", to="good", checkpoint="v")',
         ),
         "traverse": latent(
-            options.Traverse,
+            config.Traverse,
             traverse,
             '(["He is a teacher."], checkpoint="unitk-vae-en", active=1)',
         ),
         "neighbors": latent(
-            options.Neighbors,
+            config.Neighbors,
             neighbors,
             '(["He is a teacher."], among="dev.txt", checkpoint="unitk-vae-en")',
         ),
         "plot": plot,
         "probe": latent(
-            options.Probe,
+            config.Probe,
             probe,
             '(input="labelled.txt", test="test.txt", checkpoint="unitk-vae-en")',
         ),
