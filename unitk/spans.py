@@ -279,27 +279,6 @@ def run_places(unit: Ids, budget: int, longest: int, rng: np.random.Generator) -
     return taken, np.unique(run[taken], return_inverse=True)[1]
 
 
-def context_spans(
-    size: int, beside: int, share: int, law: npt.NDArray[np.float64], rng: np.random.Generator
-) -> Spans:
-    """Spans of lengths from the law, each anywhere in a context `share` times as long as itself.
-
-    Contexts lie side by side, and the last one has what is left of [0, size). One place in `share`
-    is in a span, `beside` others counted; one is at least, and not all of several (XLNet, 3.1).
-    """
-    lengths = draw_lengths(law, size // share + 1, rng)
-    lengths = lengths[: int((share * lengths).cumsum().searchsorted(size, "right"))]
-    # the context that the next length would need is cut off at the end
-    done = int(lengths.sum())
-    rest = size - share * done
-    left = max((size + beside) // share, 1) - done
-    contexts = np.append(share * lengths, rest)
-    lengths = np.append(lengths, min(left, rest, max(size - 1, 1) - done))
-    # a span begins anywhere in its context where it still ends within it
-    starts = contexts.cumsum() - contexts + rng.integers(contexts - lengths + 1)
-    return np.stack([starts, starts + lengths], axis=1)[lengths > 0]
-
-
 @functools.cache
 def length_law(weights: tuple[float, ...]) -> npt.NDArray[np.float64]:
     """Cumulative law of lengths 1, 2, ... with these weights."""

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from unitk.data.cuts import Text
-from unitk.families.xlnet.task import XLNet, layout, order
+from unitk.families.xlnet.task import XLNet, context_spans, layout, order
 from unitk.masks import dense
 from unitk.slots import NEVER
-from unitk.spans import context_spans, length_law
+from unitk.spans import length_law
 
 
 def task(vocab, **config):

@@ -29,12 +29,13 @@ from functools import cached_property
 from typing import Annotated
 
 import numpy as np
+import numpy.typing as npt
 
 from unitk.data.cuts import Text
 from unitk.options.fields import Bound, Positive
 from unitk.registry import register
 from unitk.slots import Bools, Example, Ids, Protocol, Slots, lm, query, stay, unroll
-from unitk.spans import context_spans, length_law, places_in
+from unitk.spans import Spans, draw_lengths, length_law, places_in
 from unitk.tasks.base import Encoded, Task, places_of
 from unitk.vocab.base import Vocab
 
@@ -49,6 +50,27 @@ def layout(tokens: Ids, seg: Ids, pos: Ids, at: Ids, predicted: Ids, *, asking: 
     queries = query(asks, pos=pos[predicted], at=at[predicted] - 1, seg=seg[predicted])
     rows = len(tokens) + np.arange(len(predicted))
     return Example({"x": content + queries}, [lm(rows, tokens[predicted])])
+
+
+def context_spans(
+    size: int, beside: int, share: int, law: npt.NDArray[np.float64], rng: np.random.Generator
+) -> Spans:
+    """Spans of lengths from the law, each anywhere in a context `share` times as long as itself.
+
+    Contexts lie side by side, and the last one has what is left of [0, size). One place in `share`
+    is in a span, `beside` others counted; one is at least, and not all of several (XLNet, 3.1).
+    """
+    lengths = draw_lengths(law, size // share + 1, rng)
+    lengths = lengths[: int((share * lengths).cumsum().searchsorted(size, "right"))]
+    # the context that the next length would need is cut off at the end
+    done = int(lengths.sum())
+    rest = size - share * done
+    left = max((size + beside) // share, 1) - done
+    contexts = np.append(share * lengths, rest)
+    lengths = np.append(lengths, min(left, rest, max(size - 1, 1) - done))
+    # a span begins anywhere in its context where it still ends within it
+    starts = contexts.cumsum() - contexts + rng.integers(contexts - lengths + 1)
+    return np.stack([starts, starts + lengths], axis=1)[lengths > 0]
 
 
 def order(late: Bools, size: int, rng: np.random.Generator) -> Ids:
