@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from unitk.files import VERSION
-
 if TYPE_CHECKING:
     from unitk.api.loading import load, load_module
     from unitk.api.train import train
@@ -43,26 +41,30 @@ __all__ = ["analyse", "average", "check", "compare", "convert", "embed", "evalua
 __all__ += ["fairseq_plugin", "generate", "latent", "launch", "list", "load", "load_module"]
 __all__ += ["merge", "mix", "open_run", "plot", "predict", "preprocess", "push", "quickstart"]
 __all__ += ["scale", "score", "search", "serve", "show", "sweep", "train"]
-__version__ = VERSION
 
-_MODULES = {
-    **{"load": "api.loading", "load_module": "api.loading", "train": "api.train"},
-    "open_run": "runs.view",
+_PLACES = {
+    **{"load": "api.loading:load", "load_module": "api.loading:load_module"},
+    **{"train": "api.train:train", "open_run": "runs.view:open_run"},
+    "__version__": "files:VERSION",
 }
-"""Function -> its module, imported when the function is asked for; others are verbs."""
+"""Name -> where it stands, imported when it is asked for; other names are verbs."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in (*__all__, *_PLACES):
         raise AttributeError(f"module 'unitk' has no attribute {name!r}")
     from unitk.registry import import_object
 
-    if name in _MODULES:
-        return import_object(f"unitk.{_MODULES[name]}:{name}")
+    if name in _PLACES:
+        return import_object(f"unitk.{_PLACES[name]}")
     globals()[name] = found = import_object("unitk.api.functions:function")(name)
     return found
 
 
 def __dir__() -> Iterable[str]:
     # what completion offers: not what this file imports
-    return [name for name in {*globals(), *__all__} if name.startswith("__") or name in __all__]
+    return [
+        name
+        for name in {*globals(), *__all__, *_PLACES}
+        if name.startswith("__") or name in __all__
+    ]

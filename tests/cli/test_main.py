@@ -124,6 +124,10 @@ runpy.run_module("unitk_cli", run_name="__main__")
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (130, "")
+    # `python -m unitk` imports the package before it can guard anything
+    program = "import sys, unitk; print(*(name for name in sys.modules if 'unitk' in name))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.split() == ["unitk"]
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     assert scripts == {"unitk": f"{run_unitk.__module__}:{run_unitk.__name__}"}
 
