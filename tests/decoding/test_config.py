@@ -12,9 +12,10 @@ from unitk.options.config import parse
         ("--min-len 9 --max-len 8", "--min-len must be at most --max-len 8, got 9"),
         (
             "--max-len ten",
-            "--max-len must be a number of tokens or a formula such as 1.2x\\+10, got ten",
+            "--max-len must be a number of at most 9 digits, or a formula .* 1.2x\\+10, got ten",
         ),
-        ("--max-len 2x-3", "--max-len must be a number of tokens or a formula"),
+        ("--max-len 1000000000", "at most 9 digits, or a formula .*, got 1000000000"),
+        ("--max-len 2x-3", "--max-len must be a number of at most 9 digits"),
         ("--no-repeat-ngram-ignore .", "--no-repeat-ngram-ignore must be left out without"),
         ("--sampling --search glm", "--search must be left out with --sampling, got glm"),
         (

@@ -188,7 +188,7 @@ class GenerateConfig(DiffusionConfig, SamplingConfig, RulesConfig, SearchConfig)
         """Options of lengths, whether each is as it must be, and what it must be."""
         for name in ("min_len", "max_len"):
             known = LENGTH.fullmatch(str(getattr(self, name))) is not None
-            yield name, known, "a number of tokens or a formula such as 1.2x+10"
+            yield name, known, "a number of at most 9 digits, or a formula such as 1.2x+10"
         least, most = length(self.min_len, 0), length(self.max_len, 0)
         # with a formula, the two are compared for each source
         grows = slope(self.min_len) > 0, slope(self.max_len) > 0

@@ -24,6 +24,9 @@ from unitk.models.stack import Stack
 if TYPE_CHECKING:
     from unitk.training.config import TrainConfig
 
+FOR_LAYERS = "recompute", "compile", "attention", "residual"
+"""Options that change how the layers of a Transformer are computed."""
+
 
 def configure_torch(config: TrainConfig, device: torch.device) -> None:
     """Apply `--threads` and `--deterministic` to the process, which keeps freed memory on a CPU."""
@@ -129,12 +132,9 @@ def prepare_model(model: nn.Module, config: TrainConfig) -> None:
             # layer by layer: all of them are one piece of code, whatever the batches' shapes
             part.compile(dynamic=True)
         if isinstance(part, Model):
-            idle = config.recompute or config.compile or config.attention != "auto"
-            idle = idle or config.residual == "half"
-            require(
-                not (idle and part.config.sequential),
-                "--recompute, --compile, --attention, --residual have no effect on LSTM layers",
-            )
+            for name in FOR_LAYERS if part.config.sequential else ():
+                idle = getattr(config, name) != getattr(type(config), name)
+                require(not idle, f"--{name} has no effect on LSTM layers")
             part.decoder.embed.tokens.lean = lean and part.words.weight is None
 
 
