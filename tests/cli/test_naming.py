@@ -24,7 +24,7 @@ def every():
         group = {} if isinstance(found, Verb) else found.verbs
         for own, verb in group.items() or [("", found)]:
             for option in options(verb.options):
-                if type_name(option.type).startswith("path") and option.name != "user_dir":
+                if type_name(option.type).startswith("path"):
                     words = [own] if own else []
                     yield pytest.param(found, words, option.flag, id=f"{name} {own}{option.flag}")
 
@@ -38,8 +38,6 @@ def tell(verb, words, message):
 
 @pytest.mark.parametrize(("verb", "words", "name"), [*every()])
 def test_every_option_of_a_file_is_named(verb, words, name):
-    if name == "--config":  # it is read, and names itself
-        return
     assert tell(verb, [*words, name, "there/x.txt"], WRONG) == f"{name} {WRONG}"
     assert tell(verb, [*words, name, "there"], WRONG) == f"{name} {WRONG}"
     assert tell(verb, [*words, f"{name}=ther"], WRONG) == WRONG
@@ -113,7 +111,9 @@ def test_whole_paths_and_what_cannot_be_looked_at(tmp_path, monkeypatch):
         raise PermissionError(13, "Permission denied", str(self))
 
     monkeypatch.setattr(Path, "exists", refuse)  # of a folder that may not be searched
-    assert tell(generate, ["--config", "shut/x.yaml"], "shut/x.yaml: odd") == "shut/x.yaml: odd"
+    wrong = "shut/x.yaml: odd"
+    assert tell(generate, ["--config", "shut/x.yaml"], wrong) == f"--config {wrong}"
+    assert tell(find_verb("convert"), ["--to", "hf", "shut/x.yaml"], wrong) == f"--to {wrong}"
 
 
 def test_a_loop_of_links_is_told_with_its_option(tmp_path, monkeypatch, capsys):

@@ -12,7 +12,7 @@ from pathlib import Path
 from unitk.api.verb import Verb, VerbGroup
 from unitk.errors import UnitkError
 from unitk.options.fields import flag, options, type_name
-from unitk.options.settings import UNFLAGGED, read_options
+from unitk.options.settings import UNFLAGGED, Settings, read_flags, read_options
 
 
 @contextmanager
@@ -21,28 +21,30 @@ def naming_files(verb: Verb | VerbGroup, words: Sequence[str]) -> Iterator[None]
     try:
         yield
     except UnitkError as error:
-        # the first words may be what is wrong
-        with suppress(UnitkError, OSError, IndexError, KeyError):
-            if isinstance(verb, VerbGroup):
-                verb = verb.verbs[words[0]]
-                words = words[1:]
-            error.args = tuple(_name(str(line), verb, words) for line in error.args)
+        # the first words may be what is wrong, or a file of --config, or a plug-in
+        for read in (read_flags, read_options):
+            with suppress(UnitkError, OSError, IndexError, KeyError):
+                if isinstance(verb, VerbGroup):
+                    verb = verb.verbs[words[0]]
+                    words = words[1:]
+                given = read(words, verb.options, verb.words)
+                error.args = tuple(_name(str(line), verb, given) for line in error.args)
         raise
 
 
-def _name(message: str, verb: Verb, words: Sequence[str]) -> str:
+def _name(message: str, verb: Verb, settings: Settings) -> str:
     own = options(verb.options)
     kinds = {option.name: type_name(option.type) for option in own}
     # what reads a file serves verbs that lack an option which would help
     for see in {*re.findall(", see (--[a-z-]+)", message)} - {option.flag for option in own}:
         message = message.replace(f", see {see}", "")
     flags: dict[str, list[str]] = {}  # path of the message's first file -> options that have it
-    for key, given in read_options(words, verb.options, verb.words).items():
+    for key, given in settings.items():
         texts = [*filter(None, given.words)]  # a name may have a comma or a = itself
         for part in {*texts, *re.split("[,=]", ",".join(texts))}:
             path = str(Path(part))
-            # an option of a component is one wherever the message has its value and a colon
-            named = "." in key and message.startswith(f"{part}: ")
+            # any option is one wherever the message has its value and a colon
+            named = message.startswith(f"{part}: ")
             is_path = (
                 named
                 or kinds.get(key, "").startswith("path")
