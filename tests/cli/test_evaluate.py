@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 import unitk
 from unitk.data.batching import FixedBatches
@@ -114,6 +115,35 @@ def test_a_language_model_has_all_perplexities(judge, runs, toy_data):
     assert found["ppl_word"] == pytest.approx(math.exp(nats / found["words"]))
     vae = judge("vae", "--draws 1 --beam 0")
     assert [found[name] for name in UNITS] == [vae[name] for name in UNITS]
+
+
+@pytest.mark.parametrize("blocks", ["doc", "full", "stream"])
+@pytest.mark.parametrize("bytewise", [False, True])
+def test_units_are_those_of_the_texts_wherever_these_are_cut(tmp_path, capsys, blocks, bytewise):
+    """A block may end inside a word, and sentences of a byte-level vocabulary bring no blanks."""
+    lines = [f"The {word} bade, {word} kiloto." for word in ("bade", "kilo", "sato")] * 3
+    (tmp_path / "texts.txt").write_text("\n".join(lines) + "\n\n" + "\n".join(lines[:4]) + "\n")
+    vocab = "--vocab-size 27"
+    if bytewise:
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+        letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+        tokenizer.train_from_iterator(lines, trainers.BpeTrainer(initial_alphabet=letters))
+        (tmp_path / "bytes").mkdir()
+        tokenizer.save(str(tmp_path / "bytes" / "tokenizer.json"))
+        vocab = f"--vocab {tmp_path / 'bytes'}"
+    preprocess(f"--input {tmp_path / 'texts.txt'} --dest {tmp_path / 'data'} {vocab}".split())
+    data, saved = tmp_path / "data" / "train", tmp_path / "run"
+    words = f"--task lm --arch gpt2_tiny {COMMON} --data {data} --save-dir {saved}"
+    train(f"{words} --blocks {blocks} --block-size 30".split())
+    texts = [" ".join(lines), " ".join(lines[:4])]
+    for ends, option in ((2, ""), (0, "--stride 9 --context 9")):
+        capsys.readouterr()
+        run(f"--checkpoint {saved} --data {data} --output-format json {option}".split())
+        found = json.loads(capsys.readouterr().out)
+        assert found["words"] == sum(len(text.split()) for text in texts) + ends
+        assert found["bytes"] == sum(len(text.encode()) for text in texts) + ends
 
 
 @pytest.mark.parametrize("task", ["mlm --arch bert_tiny", "bart --arch bart_tiny"])
@@ -318,7 +348,7 @@ def test_absurd_figures_have_a_cause(seen):
     sense = {"elbo": 10.0, "kl": 2.0, "mi_ceiling": 4.0, "z_gap": 3.0}
 
     def notes(**figures):
-        return list(measured._notes(judged, sense | figures, evaluate.Units(1, 10, 5, 50)))
+        return list(measured._notes(judged, sense | figures, 10.0))
 
     assert notes() == []
     assert "posterior collapse" in notes(z_gap=0.01)[0]
@@ -335,12 +365,11 @@ def test_a_checkpoint_of_a_phase_without_beta(runs, toy_data):
     parsed = evaluate.checkpoint.components(judged.state, judged.path, wanted=("task", "criterion"))
     criterion = parsed.components["criterion"].config.build(9)
     object.__setattr__(judged, "criterion", criterion)
-    units = evaluate.Units(1, 10, 5, 50)
     judged.state["step"] = 2
-    (note,) = measured._notes(judged, sense, units)
+    (note,) = measured._notes(judged, sense, 10.0)
     assert note.startswith("saved at update 2, while beta was 0")
     judged.state["step"] = 4
-    assert list(measured._notes(judged, sense, units)) == []
+    assert list(measured._notes(judged, sense, 10.0)) == []
 
 
 def test_lines(judge):

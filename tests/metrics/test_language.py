@@ -1,15 +1,34 @@
 import math
 
+import numpy as np
 import pytest
 
 from unitk.metrics.language import Units, perplexities
 
 
+def units(*texts):
+    """Units of texts whose tokens are their characters, given as sentences."""
+    each = [[np.frombuffer(one.encode("utf-32-le"), np.int32) for one in text] for text in texts]
+    return Units.of(each, lambda ids: "".join(map(chr, ids)))
+
+
 def test_units_count_the_end_but_not_the_begin():
-    assert Units.of([("der Käse", 5)]) == Units(texts=1, tokens=6, words=3, size=10)
-    assert Units.of([("", 0)]) == Units(1, 1, 1, 1)
-    assert Units.of([("der Käse", 5), ("", 0)]) == Units(2, 7, 4, 11)
-    assert Units.of([]) == Units()
+    assert units(["der Käse"]) == Units(texts=1, tokens=9, words=3, size=10)
+    assert units([""]) == Units(1, 1, 1, 1)
+    assert units(["der Käse"], [""]) == Units(2, 10, 4, 11)
+    assert units() == Units()
+
+
+def test_sentences_are_apart_whoever_writes_blanks():
+    whole, cut = units(["Er kam. Sie ging."]), units(["Er kam.", "Sie ging."])
+    assert (cut.words, cut.size) == (whole.words, whole.size)
+
+
+def test_an_end_inside_a_text_stands_for_the_blank_there():
+    text = units(["Er kam.", "Sie ging."])
+    lines = units(["Er kam."], ["Sie ging."])
+    assert text.with_ends(2) == Units(1, lines.tokens, lines.words, lines.size)
+    assert text.with_ends(0).size == len("Er kam. Sie ging.")
 
 
 def test_a_fair_coin_for_each_token():
@@ -25,7 +44,7 @@ def test_a_fair_coin_for_each_token():
 
 
 def test_word_perplexity_and_bits_do_not_depend_on_the_tokenizer():
-    coarse, fine = (perplexities(50.0, Units.of([("one two three", n)])) for n in (3, 9))
+    coarse, fine = (perplexities(50.0, Units(1, n, 4, 14)) for n in (3, 9))
     assert coarse["ppl_word"] == fine["ppl_word"]
     assert coarse["bits_per_byte"] == fine["bits_per_byte"]
     assert coarse["ppl_token"] > fine["ppl_token"]

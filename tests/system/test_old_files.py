@@ -30,6 +30,9 @@ figure of 3e-4 that is a difference of sums."""
 SHARE = {"mixture": 0.5}
 """Run -> what the losses of its tasks count now; 0.1.0 logged their sum."""
 
+COUNTED = {"words", "bytes", "ppl_word", "bits_per_byte"}
+"""Figures in which 0.1.0 counted a word as two where a text was cut inside it."""
+
 
 @pytest.fixture(autouse=True)
 def spans_as_then(monkeypatch):
@@ -55,6 +58,8 @@ def test_an_old_checkpoint_has_the_losses_it_had(name, capsys, monkeypatch):
     evaluate.run(words)
     found = json.loads(capsys.readouterr().out)
     for key, value in EXPECTED[name]["evaluate"].items():
+        if key in COUNTED:
+            continue
         share = SHARE.get(name, 1) if key == "loss" else 1
         assert found[key] == pytest.approx(share * value, rel=CLOSE, abs=CLOSE / 10), key
 

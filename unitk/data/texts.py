@@ -27,11 +27,6 @@ class Joined:
         """Words of each example, where all corpora say how many they have."""
         return None
 
-    @property
-    def num_tokens(self) -> int:
-        """Tokens of all texts, without separators between documents."""
-        return 0
-
     def weights(self, weight: Sequence[float]) -> npt.NDArray[np.float64]:
         """The weight of each example, given one per corpus."""
         return np.repeat(np.asarray(weight, np.float64), np.diff(self.first))
@@ -81,10 +76,6 @@ class Texts(Joined):
         self.first = [0, *itertools.accumulate(len(one.starts) for one in self.cuts)]
         self._words: Ids | None = None
         self.epoch = epoch
-
-    @property
-    def num_tokens(self) -> int:
-        return sum(cut.num_tokens for cut in self.cuts)
 
     @property
     def words(self) -> Ids | None:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,13 @@ from unitk import registry
 from unitk.data.batching import Feed, FixedBatches
 from unitk.data.corpus.folders import is_corpus, parts
 from unitk.data.examples import Data, open_data
+from unitk.data.texts import Texts
 from unitk.errors import DataError, UsageError
 from unitk.metrics.language import Units, perplexities
 from unitk.models.state import StatefulRows
 from unitk.options.config import Parsed, flag
 from unitk.options.settings import NOTHING, Origin, Settings
-from unitk.slots import DOC, Batch, Ids
+from unitk.slots import Batch, Ids
 from unitk.training.checks.data import check_data, check_stateful
 from unitk.training.config import CUT, TrainConfig
 from unitk.training.measures import Means
@@ -144,11 +144,11 @@ def objective(setup: Setup, max_tokens: int, report: Report, draws: int = 1) -> 
     too.
     """
     means = Means()
-    texts = list[Ids]()
+    words = 0
     bounds_of = dict[str, list[float]]()
     for seed in range(draws):
         drawn = Means()
-        texts = _pass(setup, max_tokens, report, seed, drawn)
+        words = _pass(setup, max_tokens, report, seed, drawn)
         means.add(drawn.sums, drawn.counts)
         for name, count in drawn.counts.items():
             if name.rpartition(".")[2] == BOUND:  # of a mixture TASK.bound
@@ -162,23 +162,20 @@ def objective(setup: Setup, max_tokens: int, report: Report, draws: int = 1) -> 
         figures |= {f"{name}/bits": float(np.mean(bounds)) / math.log(2), "draws": draws}
         if draws > 1:
             figures[f"{name}/error"] = float(np.std(bounds, ddof=1)) / math.sqrt(draws)
-    words = sum(map(len, texts))
-    if words and words == setup.data.train.items.num_tokens:
-        labels = int(means.counts[TEXT])
-        units = units_of(setup, texts).without(words + len(texts) - labels)
+    labels = int(means.counts.get(TEXT, 0))
+    if units := units_of(setup, words, labels - words):
         figures |= perplexities(figures[f"{TEXT}/nll"] * labels, units)
     return figures
 
 
-def _pass(setup: Setup, max_tokens: int, report: Report, seed: int, means: Means) -> list[Ids]:
-    """Add the sums of one draw of each text; returns the texts whose words are all predicted."""
-    texts = list[Ids]()
+def _pass(setup: Setup, max_tokens: int, report: Report, seed: int, means: Means) -> int:
+    """Add the sums of one draw of each text; returns the number of words predicted, ends apart."""
+    words = 0
     stateful = StatefulRows(setup.parsed.main.stateful_rows, {})
     for number, batch in _batches(setup, max_tokens, seed, stateful):
         # a decoder that writes a text anew has an encoder, which has read parts of it
         if TEXT in batch.asks and len(batch.towers) == 1:
-            end = setup.data.vocab.sep
-            texts += chain.from_iterable(documents(words, end) for words in asked_words(batch))
+            words += int((batch.asks[TEXT].label != setup.data.vocab.sep).sum())
         for ask in batch.asks.values():
             if ask.head == TEXT and (ask.label >= setup.model.trained).any():
                 lacking = setup.data.vocab.pieces([int(ask.label.max())])[0]
@@ -194,7 +191,7 @@ def _pass(setup: Setup, max_tokens: int, report: Report, seed: int, means: Means
         stateful.keep(moved, loss.carry)
         means.add({**loss.sums, **loss.parts}, setup.criterion.counts(batch))
         report(len(batch.owner))
-    return texts
+    return words
 
 
 def _batches(
@@ -222,19 +219,22 @@ def _batches(
             return
 
 
-def asked_words(batch: Batch) -> list[Ids]:
-    """The words that each doc is asked for."""
-    ask = batch.asks[TEXT]
-    doc = batch.towers[ask.tower][DOC].ravel()[ask.first]
-    return np.split(ask.label, np.flatnonzero(np.diff(doc)) + 1)
+def units_of(setup: Setup, words: int, ends: int) -> Units | None:
+    """What all texts are counted in, if so many words are all of theirs, with so many ends."""
+    items = setup.data.train.items
+    if not isinstance(items, Texts) or words != sum(cut.num_tokens for cut in items.cuts):
+        return None
+    return Units.of(documents(items), setup.data.vocab.decode).with_ends(ends) if words else None
 
 
-def documents(labels: Ids, end: int) -> list[Ids]:
-    """The texts that end symbols close in labels, without these, and what goes on."""
-    texts = np.split(labels, np.flatnonzero(labels == end) + 1)
-    return [text[:-1] if text[-1] == end else text for text in texts if len(text)]
-
-
-def units_of(setup: Setup, texts: list[Ids]) -> Units:
-    """The numbers of tokens, words and bytes of texts."""
-    return Units.of((setup.data.vocab.decode(text), len(text)) for text in texts)
+def documents(items: Texts) -> Iterator[list[Ids]]:
+    """The sentences of all texts in order; texts that follow each other in a document join."""
+    for corpus, cut in zip(items.corpora, items.cuts, strict=True):
+        runs = np.concatenate([np.stack([cut.starts, cut.stops], axis=1), cut.seconds])
+        runs = runs[runs[:, 0].argsort()]
+        joined = runs[1:, 0] == runs[:-1, 1]
+        joined &= ~np.isin(runs[1:, 0], corpus.sentences[corpus.documents])
+        for run in np.split(runs, np.flatnonzero(~joined) + 1):
+            start, stop = int(run.min()), int(run.max())
+            low, high = corpus.sentences.searchsorted((start + 1, stop))
+            yield np.split(corpus.tokens(start, stop), corpus.sentences[low:high] - start)

@@ -57,13 +57,16 @@ class WindowedPerplexity(Scoring):
         assert self.stride is not None
         return cut_windows(text, self.stride, 256 if self.context is None else self.context)
 
-    def read(self, paths: Sequence[Path]) -> list[Ids]:
+    def read(self, paths: Sequence[Path]) -> list[list[Ids]]:
         [corpus] = map(open_corpus, paths)
         assert isinstance(corpus, Corpus)
-        return [np.concatenate(corpus.document(i)) for i in range(len(corpus))]
+        return [corpus.document(i) for i in range(len(corpus))]
 
-    def judge(self, generator: Generator, texts: Sequence[Ids], progress: Progress) -> Judged:
+    def judge(
+        self, generator: Generator, documents: Sequence[list[Ids]], progress: Progress
+    ) -> Judged:
         """Perplexities per word, per token and per byte over all texts, and the three counts."""
+        texts = [np.concatenate(sentences) for sentences in documents]
         cut = [part for text in texts for part in self.cut(text)]
 
         def name(number: int) -> str:
@@ -73,10 +76,9 @@ class WindowedPerplexity(Scoring):
         nats = -sum(float(gains.sum(dtype=np.float64)) for gains, _ in likelihoods)
         # no end of a text is predicted, nor is its first token where nothing opens it
         each = iter(one.shape[1] for one in likelihoods)
-        decode = generator.vocab.decode
-        sizes = [sum(next(each) for _ in self.cut(text)) for text in texts]
-        asked = [text[len(text) - size :] for text, size in zip(texts, sizes, strict=True)]
-        units = Units.of((decode(text), len(text)) for text in asked).without(len(texts))
+        unasked = [len(text) - sum(next(each) for _ in self.cut(text)) for text in texts]
+        asked = ([one[0][n:], *one[1:]] for one, n in zip(documents, unasked, strict=True))
+        units = Units.of(asked, generator.vocab.decode).with_ends(0)
         figures = {"texts": len(texts), "windows": len(cut), "nats": nats}
         figures |= perplexities(nats, units)
         return Judged(figures, figure_lines(figures))

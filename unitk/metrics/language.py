@@ -7,8 +7,10 @@ A model also predicts the ends of texts, each of which counts as one token, one 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+
+from unitk.slots import Ids
 
 
 @dataclass(frozen=True)
@@ -21,14 +23,16 @@ class Units:
     size: int = 0  # bytes in UTF-8
 
     @staticmethod
-    def of(texts: Iterable[tuple[str, int]]) -> Units:
-        """Count texts with these numbers of tokens; words are separated by white space."""
-        each = [(1, n + 1, len(one.split()) + 1, len(one.encode()) + 1) for one, n in texts]
-        return Units(*map(sum, zip(*each, strict=True)))
+    def of(texts: Iterable[Sequence[Ids]], decode: Callable[[Ids], str]) -> Units:
+        """Count texts, given as sentences; words, and sentences, are separated by a blank."""
+        each = [(sum(map(len, text)), " ".join(map(decode, text))) for text in texts]
+        counts = [(1, n + 1, len(one.split()) + 1, len(one.encode()) + 1) for n, one in each]
+        return Units(*map(sum, zip(*counts, strict=True)))
 
-    def without(self, ends: int) -> Units:
-        """The same where so many texts go on: their ends are not predicted."""
-        return Units(self.texts, self.tokens - ends, self.words - ends, self.size - ends)
+    def with_ends(self, ends: int) -> Units:
+        """The same where so many ends are predicted; one inside a text stands for a blank there."""
+        more = ends - self.texts
+        return Units(self.texts, self.tokens + more, self.words + more, self.size + min(more, 0))
 
 
 def perplexities(nats: float, units: Units) -> dict[str, float]:

@@ -13,14 +13,14 @@ import torch
 from unitk.data.batching import single_batches
 from unitk.decoding.config import GenerateConfig
 from unitk.evaluation.base import Judged, Progress, Report
-from unitk.evaluation.objective import Setup, asked_words, units_of
+from unitk.evaluation.objective import TEXT, Setup, units_of
 from unitk.families.latent.elbo import ELBO, Autoencoder
 from unitk.families.latent.measures.evidence import gather_evidence, nll_of, z_gap
 from unitk.families.latent.measures.panel import IGNORED, bars
 from unitk.families.latent.space.points import KL, LatentSpace
 from unitk.metrics.bleu import bleu
 from unitk.metrics.language import Units, perplexities
-from unitk.slots import Batch, Ids
+from unitk.slots import DOC, Batch, Ids
 from unitk.training.saving.checkpoint import check_finite
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def measure_latent(setup: Setup, draws: int, max_tokens: int, report: Report) ->
         ids = np.arange(len(examples.bounds(0)))
         for batch in single_batches(examples, ids, max_tokens):
             if keep:
-                texts.extend(text[:-1] for text in asked_words(batch))  # without the end
+                texts.extend(text[:-1] for text in _asked_words(batch))  # without the end
             yield batch.to(setup.device)
 
     with setup.autocast():
@@ -95,7 +95,9 @@ def measure_latent(setup: Setup, draws: int, max_tokens: int, report: Report) ->
         if len(texts) > 1:
             own_nll = nll_of(setup.model, batches(), seen.z)
             gap = z_gap(setup.model, batches(), seen.z, own_nll)
-    units = units_of(setup, texts)
+    tokens = sum(map(len, texts))
+    units = units_of(setup, tokens, len(texts))
+    units = units or Units.of(([text] for text in texts), setup.data.vocab.decode)
     nats = seen.kl.mean(0).tolist()
     shared = seen.figures(setup.criterion.objective)
     figures = {
@@ -106,15 +108,22 @@ def measure_latent(setup: Setup, draws: int, max_tokens: int, report: Report) ->
         "z_gap": gap,
         **perplexities(-float(seen.bound.sum()), units),
     }
-    notes = list(_notes(setup, figures, units))
+    notes = list(_notes(setup, figures, units.tokens / len(texts)))
     return Measures(figures, nats, seen.mean.numpy(), texts, notes)
 
 
-def _notes(setup: Setup, figures: dict[str, float], units: Units) -> Iterator[str]:
+def _asked_words(batch: Batch) -> list[Ids]:
+    """The words that each doc is asked for."""
+    ask = batch.asks[TEXT]
+    doc = batch.towers[ask.tower][DOC].ravel()[ask.first]
+    return np.split(ask.label, np.flatnonzero(np.diff(doc)) + 1)
+
+
+def _notes(setup: Setup, figures: dict[str, float], length: float) -> Iterator[str]:
     beta = setup.criterion.config.beta
     step = setup.state["step"]
     steps = setup.state["config"].get("max_steps", "none")
-    uniform = units.tokens / units.texts * math.log(len(setup.data.vocab))
+    uniform = length * math.log(len(setup.data.vocab))
     words = "reconstruction means something, but bound, kl and perplexities are no VAE's"
     if beta.value == 0:
         yield f"trained with beta = 0: an autoencoder, whose divergence was left free; {words}"
