@@ -12,7 +12,10 @@ import pytest
 import torch
 
 import unitk
+from unitk import registry
+from unitk.errors import UnitkError
 from unitk.vocab.open import open_vocab
+from unitk_cli.main import main
 
 ROOT = Path(__file__).resolve().parents[1]
 PLUGIN = ROOT / "recipes" / "plugin"
@@ -150,6 +153,83 @@ def test_the_components_of_the_page_train(tmp_path):
     plain, same, focal = losses.values()
     assert len(plain) == 2 and np.allclose(same, plain, rtol=1e-4)
     assert all(one < other for one, other in zip(focal, plain, strict=True))
+
+
+def mistaken(folder, old, new):
+    """A folder with the plug-ins of the page, one of which has a mistake; and the file with it."""
+    for name in [name for name in sys.modules if name.startswith(registry.PLUGIN)]:
+        del sys.modules[name]  # of other tests
+    folder.mkdir()
+    wrong = None
+    for name in ("components.py", "every_second.py"):
+        text = (PLUGIN / name).read_text()
+        if old in text:
+            wrong = folder / name
+        (folder / name).write_text(text.replace(old, new))
+    return wrong
+
+
+def fault_of(capsys, monkeypatch, line):
+    """The last line that a command with a mistake prints; its exit code is that of one."""
+    monkeypatch.setattr(sys, "argv", ["unitk", *line.split()])
+    with pytest.raises(SystemExit) as end:
+        main()
+    monkeypatch.setattr(UnitkError, "with_flags", False)
+    assert end.value.code in (2, 3)
+    return capsys.readouterr().err.splitlines()[-1].removeprefix("unitk train: ")
+
+
+TRAIN = "--arch bert_narrow --criterion focal --optimizer nadam --max-steps 1 --valid none"
+CALLED = [
+    ("text: Text, rng: np.random.Generator", "text: Text", "EverySecond.pretrain() "),
+    ("def bert_narrow()", "def bert_narrow(width)", "bert_narrow() missing 1"),
+    ("groups: Groups) -> Any", "*, groups: Groups) -> Any", "NAdamConfig.build() "),
+    ("(OptimizerConfig)", "", "'NAdamConfig' object has no attribute"),
+    ("self, vocab: Vocab)", "self)", "FocalConfig.build() "),
+    ("def counts", "def count", "'Focal' object has no attribute 'counts'"),
+    ("batch: Batch, step: int, total: int | None", "batch: Batch", "Focal.__call__() takes 3"),
+]
+RETURNED = [
+    ("return NAdam", "NAdam", "--optimizer: build .*, got None"),
+    ("return Focal(", "Focal(", "--criterion focal: build .*None"),
+    ("        return loss\n", "", "--criterion focal must .*, got None"),
+    (" ).loss.sum()", " ).loss", r"--criterion focal must .*, got .*tensor\(\["),
+    (" ).loss.sum()", " ).loss.sum().item()", r"--criterion focal must .*, got .*\d\.\d"),
+    ("batch.count\n", "{'foo': 1.0}\n", "--criterion focal: counts .* lm, got {'foo': 1.0}"),
+    ("batch.count\n", "5\n", "--criterion focal: counts .* lm, got 5"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "message"), CALLED, ids=range(len(CALLED)))
+def test_a_plugin_that_is_called_in_vain_is_named(
+    old, new, message, tmp_path, toy_data, own_registry, monkeypatch, capsys
+):
+    """What unitk calls or asks for is in the plug-in's file, though no line of it has failed."""
+    file = mistaken(tmp_path / "mine", old, new)
+    line = f"train --user-dir {file.parent} --task every_second {TRAIN} --save-dir {tmp_path}/run"
+    said = fault_of(capsys, monkeypatch, f"{line} --data {toy_data}/text/train")
+    assert said.startswith(f"{file}: {message}") and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("old", "new", "message"), RETURNED, ids=range(len(RETURNED)))
+def test_what_a_plugin_must_return_is_said(
+    old, new, message, tmp_path, toy_data, own_registry, monkeypatch, capsys
+):
+    file = mistaken(tmp_path / "mine", old, new)
+    line = f"train --user-dir {file.parent} --task every_second {TRAIN} --save-dir {tmp_path}/run"
+    said = fault_of(capsys, monkeypatch, f"{line} --data {toy_data}/text/train")
+    assert re.match(message, said) and not (tmp_path / "run").exists()
+
+
+def test_a_layout_that_fails_is_named_by_its_line(
+    tmp_path, toy_data, own_registry, monkeypatch, capsys
+):
+    """The text with which a task is tried has 4 words."""
+    file = mistaken(tmp_path / "mine", "np.arange(len(ids)))", "np.arange(5))")
+    number = file.read_text()[: file.read_text().index("np.arange(5))")].count("\n") + 1
+    line = f"train --user-dir {file.parent} --task every_second {TRAIN} --save-dir {tmp_path}/run"
+    said = fault_of(capsys, monkeypatch, f"{line} --data {toy_data}/text/train")
+    assert f": {file}, line {number}: ValueError: " in said
 
 
 @pytest.mark.slow

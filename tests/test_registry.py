@@ -125,6 +125,17 @@ def test_options_are_those_of_a_dataclass(own_registry, kind):
         registry.register(kind, "mine")(Plain)
 
 
+def test_fields_of_a_class_that_is_no_dataclass_are_refused(own_registry):
+    """It inherits being one, but not for its own fields, which would be no options."""
+
+    class Mine(Task):
+        class Config(Task.Config):
+            chance: float = 0.5
+
+    with pytest.raises(UsageError, match="^task 'mine' of .*test_registry.*dataclass"):
+        registry.register("task", "mine")(Mine)
+
+
 def test_a_file_is_imported_again_once_it_is_mended(tmp_path, own_registry):
     (tmp_path / "mine.py").write_text(PLUGIN.format(name="mended") + "nothing_of_this_name\n")
     for _ in range(2):

@@ -19,10 +19,9 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import is_dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
-from traceback import extract_tb
+from traceback import walk_tb
 from typing import Any, TypeVar
 
 from unitk.errors import UsageError, require
@@ -65,7 +64,9 @@ def register(kind: str, name: str) -> Callable[[T], T]:
         missing = [member for member in OFFERS.get(kind, ()) if not hasattr(component, member)]
         if missing:
             raise UsageError(f"{kind} {name!r} of {at} has no {' and no '.join(missing)}")
-        if kind in CONFIGURED and not is_dataclass(getattr(component, "Config", component)):
+        # not one that is inherited: fields of a class that is none are no options
+        options = vars(getattr(component, "Config", component))
+        if kind in CONFIGURED and "__dataclass_fields__" not in options:
             raise UsageError(f"{kind} {name!r} of {at}: its options are not those of a dataclass")
         _entries[kind][name] = component
         _places[kind, name] = at
@@ -194,7 +195,7 @@ def _import_file(path: Path) -> None:
     sys.modules[name] = module
     before = {*_places}
     try:
-        with _name_plugin(f"--user-dir: {path}", str(path)):
+        with _name_plugin(f"--user-dir: {path}"):
             spec.loader.exec_module(module)
     except UsageError:  # a file that is mended can be imported again, as in a notebook
         for kind, component in {*_places} - before:
@@ -202,16 +203,24 @@ def _import_file(path: Path) -> None:
         raise
 
 
+def plugin_line(error: BaseException) -> str:
+    """`FILE, line N` of the last call in a plug-in of `--user-dir` before an error; "" if none."""
+    lines = [
+        f"{frame.f_code.co_filename}, line {line}"
+        for frame, line in walk_tb(error.__traceback__)
+        if frame.f_globals.get("__name__", "").startswith(PLUGIN)
+    ]
+    return lines[-1] if lines else ""
+
+
 @contextmanager
-def _name_plugin(plugin: str, file: str = "") -> Iterator[None]:
+def _name_plugin(plugin: str) -> Iterator[None]:
     """Name a plug-in that cannot be imported, and the line, instead of a traceback."""
     try:
         yield
     except UsageError:
         raise
     except (Exception, SystemExit) as error:  # foreign code may raise anything
-        frames = extract_tb(error.__traceback__)
-        lines = [frame.lineno for frame in frames if frame.filename == file]
-        if lines:
-            plugin += f", line {lines[-1]},"
+        if line := plugin_line(error):
+            plugin = f"--user-dir: {line},"
         raise UsageError(f"{plugin} cannot be imported: {type(error).__name__}: {error}") from error

@@ -12,11 +12,11 @@ from exact import EXACT
 from labelled import write
 
 from unitk.data.corpus.preprocess import Options, preprocess
-from unitk.data.files.vectors import read_vectors
 from unitk.decoding.config import PredictConfig
 from unitk.decoding.understand.predict import predict
 from unitk.errors import UsageError
 from unitk.families.thu_ernie.config import CANDIDATES
+from unitk.formats.vectors import read_vectors
 from unitk.training.loop import train as train_run
 from unitk.training.saving.checkpoint import load
 from unitk.training.start import parse_train, prepare

@@ -5,19 +5,24 @@ from __future__ import annotations
 import glob
 import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from unitk.api.verb import Verb, VerbGroup
-from unitk.errors import UnitkError
+from unitk.errors import UnitkError, UsageError
 from unitk.options.fields import flag, options, type_name
 from unitk.options.settings import UNFLAGGED, Settings, read_flags, read_options
+from unitk.registry import PLUGIN, plugin_line
 
 
 @contextmanager
 def naming_files(verb: Verb | VerbGroup, words: Sequence[str]) -> Iterator[None]:
-    """Put the option of a file or folder in front of an error that begins with its path."""
+    """Put the option of a file or folder in front of an error that begins with its path.
+
+    A plug-in that cannot be called or used as unitk does is a mistake in its file.
+    """
     try:
         yield
     except UnitkError as error:
@@ -30,6 +35,24 @@ def naming_files(verb: Verb | VerbGroup, words: Sequence[str]) -> Iterator[None]
                 given = read(words, verb.options, verb.words)
                 error.args = tuple(_name(str(line), verb, given) for line in error.args)
         raise
+    except (TypeError, AttributeError) as error:
+        if file := _plugin_at_fault(error):
+            raise UsageError(f"{file}: {error}") from error
+        raise
+
+
+def _plugin_at_fault(error: Exception) -> str:
+    """The file of a plug-in that lacks what unitk asks for, or takes other arguments; "" if none.
+
+    An error in a plug-in's own lines is none of these.
+    """
+    owner = type(getattr(error, "obj", None)).__module__
+    called = re.split(r"\W", str(error))[0]  # as in `Mine.prompt() takes 1 positional argument`
+    for name, module in [*sys.modules.items()] if not plugin_line(error) else ():
+        found = getattr(vars(module).get(called), "__module__", "")
+        if name.startswith(PLUGIN) and name in (owner, found):
+            return str(module.__file__)
+    return ""
 
 
 def _name(message: str, verb: Verb, settings: Settings) -> str:

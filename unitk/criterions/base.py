@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from unitk.errors import require, show_value
 from unitk.slots import Ask, Batch
 
 
@@ -36,6 +37,18 @@ class Loss:
             if counts.get(name)
         ]
         return torch.stack(means).sum() if means else None
+
+
+def check_loss(loss: Any, counts: Any, name: str) -> None:
+    """Refuse what a criterion, which errors call `name`, returns for sums and their counts."""
+    good = isinstance(loss, Loss) and all(
+        isinstance(one, Tensor) and one.dim() == 0 for one in loss.logged.values()
+    )
+    what = f"{name} must return a Loss of sums, each a tensor of one number"
+    require(good, f"{what}, got {show_value(loss)}")
+    good = isinstance(counts, dict) and loss.sums.keys() <= counts.keys()
+    what = f"{name}: counts must return a number for each of {', '.join(loss.sums)}"
+    require(good, f"{what}, got {show_value(counts)}")
 
 
 class Network(Protocol):

@@ -18,6 +18,7 @@ from unitk.data.static import fixed_shape, make_fixed
 from unitk.data.texts import Joined
 from unitk.errors import DataError, require
 from unitk.packed import with_documents
+from unitk.registry import plugin_line
 from unitk.slots import WIDTH, Batch, Example, Ids, collate
 
 T = TypeVar("T")
@@ -258,8 +259,10 @@ def draw_all(
         for index, rng in zip(ids.tolist(), generators(seed, epoch, ids), strict=True):
             drawn.append(examples.draw(epoch, index, rng, when))
     except (ValueError, IndexError, AssertionError) as error:
+        line = plugin_line(error)
         raise DataError(
-            f"example {ids[len(drawn)]} of epoch {epoch} cannot be laid out: {error}"
+            f"example {ids[len(drawn)]} of epoch {epoch} cannot be laid out: "
+            f"{line and f'{line}: '}{type(error).__name__}: {error}"
         ) from error
     return drawn
 

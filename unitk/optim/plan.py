@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from torch import Tensor, nn
-from torch.optim import AdamW
+from torch.optim import AdamW, Optimizer
 
 from unitk.errors import UsageError, require
 from unitk.optim.config import GroupRule, OptimizerConfig
@@ -74,6 +74,9 @@ class OptimPlan:
             }
             groups.setdefault(config, []).append(group)
         self.optimizers = [config.build(of_config) for config, of_config in groups.items()]
+        for one in self.optimizers:
+            fits = isinstance(one, Optimizer)
+            require(fits, f"--optimizer: build must return an Optimizer of torch, got {one!r}")
         depths = sorted({*distance.values()})
         require(
             thaw is None or len(depths) > 1,
@@ -92,7 +95,9 @@ class OptimPlan:
 
     def begin(self, step: int, total: int | None, epoch: int) -> None:
         """Set the rates of the update after `step` updates, and the parameters that it changes."""
-        self.rate = self.lr * self.schedule(step + 1, total)
+        factor = self.schedule(step + 1, total)
+        require(isinstance(factor, float | int), f"--lr-schedule must be a number, got {factor!r}")
+        self.rate = self.lr * factor
         for group in self.groups:
             schedule = group["schedule"]
             rate = self.rate if schedule is None else self.lr * schedule(step + 1, total)

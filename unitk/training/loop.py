@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from unitk import registry
-from unitk.criterions.base import Learning, Loss
+from unitk.criterions.base import Learning, Loss, check_loss
 from unitk.data.batching import FixedBatches, Update, prefetch
 from unitk.errors import NonFiniteError, UsageError, refusal, require
 from unitk.kernels.products import compute_in
@@ -291,11 +291,15 @@ class Trainer(Run):
     def try_out(self) -> None:
         """Compute the loss of an example of each task and set, which refuses what does not fit."""
         self.data.train.loss_weights(self.progress.step + 1, self.total)
+        name = f"--criterion {self.start.parsed.components['criterion'].name}"
+        require(callable(self.criterion), f"{name}: build returns {self.criterion!r}")
         self.model.eval()
         eager = torch.compiler.set_stance("force_eager")  # other shapes than those of the run
         with eager, compute_in(self.device, self.precision, self.progress.products):
             for batch in first_batches(self.data, self.config.seed):
-                self.criterion(self.model, batch.to(self.device), self.progress.step, self.total)
+                batch = batch.to(self.device)
+                loss = self.criterion(self.model, batch, self.progress.step, self.total)
+                check_loss(loss, self.criterion.counts(batch), name)
         self.model.train()
 
     def measure(self, show: Callable[[str], None] = lambda text: None) -> dict[str, float] | None:

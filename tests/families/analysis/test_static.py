@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 import unitk
-from unitk.data.files.vectors import read_vectors
 from unitk.decoding.config import EmbedConfig
 from unitk.decoding.understand.embed import embed
 from unitk.errors import DataError, UsageError
 from unitk.families.analysis import verbs as analyse
 from unitk.families.analysis.static import Occurrences, draw_places, find_vectors, reduce_states
+from unitk.formats.vectors import read_vectors
 
 TEXTS = ["the river bank", "The bank lends money.", "", "money (at the bank) for the river"]
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from unitk.data.files.vectors import read_vectors
 from unitk.errors import DataError, UsageError
 from unitk.families.thu_ernie.entities import Forms
+from unitk.formats.vectors import read_vectors
 from unitk.vocab.train import train_vocab
 
 

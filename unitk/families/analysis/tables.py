@@ -24,8 +24,8 @@ import numpy.typing as npt
 
 from unitk.data.files.lines import numbered_lines
 from unitk.data.files.readers import format_of
-from unitk.data.files.vectors import read_vectors
 from unitk.errors import DataError, require
+from unitk.formats.vectors import read_vectors
 from unitk.metrics import Score
 from unitk.metrics.labels import load_library
 from unitk.registry import register

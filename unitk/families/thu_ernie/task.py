@@ -27,9 +27,9 @@ import numpy as np
 
 from unitk import registry
 from unitk.data.cuts import Text
-from unitk.data.files.vectors import read_vectors
 from unitk.errors import require
 from unitk.families.thu_ernie.entities import Link, Linker
+from unitk.formats.vectors import read_vectors
 from unitk.options.fields import Copied, Weights
 from unitk.registry import register
 from unitk.slots import Ask, Example, Ids
