@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from unitk.files import seal
+from unitk.formats.base import write_model
 from unitk.options.config import parse
-from unitk.training.saving import snapshot
 from unitk.training.saving.state import Identity
 from unitk.training.start import TrainConfig
 from unitk.verbs.generate import run
@@ -25,7 +25,7 @@ def make_checkpoint(toy_vocab, tmp_path_factory):
         path.mkdir()
         identity = Identity(parsed.settings.texts, None, "data", toy_vocab.hash, "text")
         made = parsed.components["task"].made_from(parsed.components["task"].config, toy_vocab)
-        snapshot.write_model(path, model, identity, made)
+        write_model(path, model, identity, made)
         seal(path)
         return path
 

@@ -32,9 +32,10 @@ from unitk.options.config import Component, NoOptions, Parsed, resolve
 from unitk.options.settings import NOTHING, Origin, Settings
 from unitk.pretrained import locate
 from unitk.tasks.base import Task
+from unitk.training.parallel import Ranks
+from unitk.training.saving import snapshot
 from unitk.training.saving.checkpoint import IMPORTED, Loaded
-from unitk.training.saving.snapshot import write_model
-from unitk.training.saving.state import Identity
+from unitk.training.saving.state import Identity, Progress
 from unitk.vocab.base import Vocab
 
 COMPONENTS = ("task", "arch")
@@ -47,6 +48,16 @@ MOST_LAYERS = 10_000  # a larger number in a file is damage
 MOST_ROWS = 1_000  # rows of a table beyond the pieces: symbols, and what fills it up
 
 log = logging.getLogger(__name__)
+
+
+def write_model(folder: Path, model: torch.nn.Module, identity: Identity, task: Task) -> None:
+    """Write a checkpoint into a folder that can be used and trained from, but not resumed.
+
+    Raises OSError if the disk does.
+    """
+    copied = Ranks().copy_to_host
+    taken = snapshot.take_snapshot(model, (), Progress(), identity, task, copied)
+    snapshot.write(folder, taken)
 
 
 @dataclass(frozen=True)

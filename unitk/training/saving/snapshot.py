@@ -45,14 +45,6 @@ class Snapshot:
     """How a part of one is written; returns whether the checkpoint is there then."""
 
 
-def write_model(folder: Path, model: nn.Module, identity: Identity, task: Task) -> None:
-    """Write a checkpoint into a folder that can be used and trained from, but not resumed.
-
-    Raises OSError if the disk does.
-    """
-    write(folder, take_snapshot(model, (), Progress(), identity, task, Ranks().copy_to_host))
-
-
 def take_snapshot(
     model: nn.Module,
     optimizers: Sequence[torch.optim.Optimizer],
