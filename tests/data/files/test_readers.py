@@ -4,6 +4,8 @@ import csv
 import gzip
 import io
 import json
+import os
+import threading
 
 import pytest
 
@@ -205,6 +207,7 @@ def test_the_ending_tells_the_format(tmp_path):
     [
         (b"a\tb\nc\td\ne\tf\n", "x.md looks like a table; give --input-format csv or tsv, or"),
         (b"a;1\nb;2\nc;3\nd", "x.md looks like a table"),
+        (b'{"text": "a"}\n{"text": "b"}\n', "x.md .*--input-format jsonl, or"),
         (b"a\0b\0", "x.md looks like binary data"),
     ],
 )
@@ -214,6 +217,12 @@ def test_an_unknown_ending_is_text_unless_it_looks_otherwise(tmp_path, data, mes
     with pytest.raises((UsageError, DataError), match=message):
         format_of(write(path, data), "auto", "--input")
     assert format_of(path) == "text"  # unitk generate takes it
+    os.mkfifo(pipe := tmp_path / "pipe")
+    writer = threading.Thread(target=pipe.write_bytes, args=[data])
+    writer.start()
+    with pytest.raises((UsageError, DataError), match=message.replace("x.md", "pipe")):
+        format_of(pipe, "auto", "--input")
+    writer.join()
 
 
 @pytest.mark.parametrize("given", [{"text": "a"}, "a", None, Record(["a"], "x.odd")])

@@ -24,7 +24,7 @@ Sentences = Literal["lines", "punct"]
 class PlainText(LineReader):
     """Plain text. It is read as documents; a line of it is a record if records are needed."""
 
-    endings = ("", ".txt")
+    endings = (".txt",)
     holds = "text"
 
     def values(self, line: str, place: str) -> dict[str, Any]:

@@ -79,7 +79,7 @@ def _find_files(folder: Path, option: str) -> list[Path]:
     if saved := saved_files(folder, option):
         return saved
     names = sorted(path for path in folder.iterdir() if path.is_file())
-    known = sorted({ending for one in readers().values() for ending in one.endings} - {""})
+    known = sorted({ending for one in readers().values() for ending in one.endings})
     found = [path for path in names if strip_packing(path).suffix.lower() in known]
     if not found:
         raise DataError(

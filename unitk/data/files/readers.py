@@ -207,14 +207,12 @@ def readers() -> dict[str, Reader]:
 def format_of(path: Path, given: str = "auto", option: str = "") -> str:
     """The format of a file: the one given, else by its ending and beginning, else text.
 
-    With an `option`, a file with an unknown ending that looks like a table or binary data is
-    refused.
+    With an `option`, a stream or a file with an unknown ending that looks like records or binary
+    data is refused.
     """
     if given != "auto":
         return given
-    if is_stream(path):
-        return "text"
-    ending = strip_packing(path).suffix.lower()
+    ending = "" if is_stream(path) else strip_packing(path).suffix.lower()
     names = [name for name, reads in readers().items() if ending in reads.endings]
     if len(names) > 1:
         start = head(path).lstrip()
@@ -237,16 +235,19 @@ def is_json_lines(start: bytes) -> bool:
 
 
 def _check_text(path: Path) -> None:
-    """Refuse a file that looks like a table or binary data."""
+    """Refuse a file that looks like records or binary data."""
     start = head(path)
     lines = start.split(b"\n")[:-1][:20]
     counts = [{line.count(mark) for line in lines if line.strip()} for mark in b"\t,;"]
     if b"\0" in start:
         raise DataError(f"{path} looks like binary data (or UTF-16), not like UTF-8 text")
     # a mark that stands equally often in every line
-    if len(lines) > 2 and any(len(of_mark) == 1 and 0 not in of_mark for of_mark in counts):
+    table = len(lines) > 2 and any(len(of_mark) == 1 and 0 not in of_mark for of_mark in counts)
+    json = start.lstrip().startswith(b"{") and is_json_lines(start.lstrip())
+    if table or json:
+        what, name = ("records of JSON", "jsonl") if json else ("a table", "csv or tsv")
         raise UsageError(
-            f"{path} looks like a table; give --input-format csv or tsv, or text if it is none"
+            f"{path} looks like {what}; give --input-format {name}, or text if it is none"
         )
 
 
