@@ -290,7 +290,7 @@ def reference(case: Case, model: Model) -> torch.nn.Module:
         theirs, layout = hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=WORDS, **same)), GPT2
     if case.arch in TWINS:
         parameters = {name: p.detach() for name, p in model.named_parameters()}
-        state = layout.to_theirs(parameters, model.config, copies=True)
+        state = layout.to_stored(parameters, model.config, copies=True)
         assert not theirs.load_state_dict(state, strict=False).unexpected_keys
     return theirs.eval()
 

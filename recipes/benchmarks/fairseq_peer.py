@@ -61,7 +61,7 @@ def beam_search(
     )
     bart_base_architecture(options)
     model = BARTModel.build_model(options, task)
-    model.load_state_dict(SEQ2SEQ.to_theirs(weights, preset("bart_base"), copies=True), strict=True)
+    model.load_state_dict(SEQ2SEQ.to_stored(weights, preset("bart_base"), copies=True), strict=True)
     model.eval()
     model.prepare_for_inference_(argparse.Namespace(generation=argparse.Namespace(beam=beam)))
     search = SequenceGenerator([model], words, beam_size=beam, max_len_b=new - 1, min_len=new - 1)

@@ -47,7 +47,7 @@ def twins(request):
         for parameter in theirs.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
     shapes = {name: parameter.shape for name, parameter in ours.named_parameters()}
-    state = layout.to_ours(dict(theirs.named_parameters()), shapes, ours.config, "reference")
+    state = layout.from_stored(dict(theirs.named_parameters()), shapes, ours.config, "reference")
     ours.load_state_dict(state, strict=False)
 
     likely = torch.zeros(V)

@@ -57,7 +57,7 @@ def test_every_name_and_shape_of_the_released_size_is_theirs(hf, arch):
     with torch.device("meta"):
         ours, other = config.build(50), theirs(theirs.config_class(**about))
     tensors = dict(ours.named_parameters())
-    found = layout_of(family, config).to_theirs(tensors, config, copies=True)
+    found = layout_of(family, config).to_stored(tensors, config, copies=True)
     lm_head = found.pop("embed_out.weight", None)  # which transformers 5 renames
     found |= {} if lm_head is None else {"lm_head.weight": lm_head}
     wanted = dict(other.state_dict())

@@ -38,7 +38,7 @@ def test_every_name_and_shape_of_the_released_size_is_theirs(hf, arch):
     about |= {"cls_token_id": 1, "sep_token_id": 2, "tie_word_embeddings": config.tied}
     with torch.device("meta"):
         ours, other = config.build(50), theirs(theirs.config_class(**about))
-    found = layout_of(family, config).to_theirs(dict(ours.named_parameters()), config, copies=True)
+    found = layout_of(family, config).to_stored(dict(ours.named_parameters()), config, copies=True)
     wanted = dict(other.state_dict())
     assert {n: t.shape for n, t in found.items()} == {n: t.shape for n, t in wanted.items()}
     read = settings.read(archs.preset(family.presets[0]), family.keys, about, "config.json")

@@ -37,7 +37,7 @@ def test_every_name_and_shape_of_a_base_is_theirs(hf, shared):
     with torch.device("meta"):
         theirs = hf.T5GemmaForConditionalGeneration(hf.T5GemmaConfig(**about(config)))
         ours = config.build(50)
-    found = layout_of(family, config).to_theirs(dict(ours.named_parameters()), config, copies=True)
+    found = layout_of(family, config).to_stored(dict(ours.named_parameters()), config, copies=True)
     wanted = dict(theirs.state_dict())
     assert {n: t.shape for n, t in found.items()} == {n: t.shape for n, t in wanted.items()}
     given = family.unpack(theirs.config.to_dict(), FILE)

@@ -30,7 +30,7 @@ ROWS = {
 def translate(theirs, layout, ours):
     """Their tensors (weights or gradients) under our names; projections are joined."""
     shapes = {name: parameter.shape for name, parameter in ours.named_parameters()}
-    return layout.to_ours(theirs, shapes, ours.config, "reference")
+    return layout.from_stored(theirs, shapes, ours.config, "reference")
 
 
 @pytest.fixture(scope="module")

@@ -44,7 +44,7 @@ def both():
     with torch.no_grad():
         model.words.bias.normal_()
     own = {name: parameter.data for name, parameter in model.named_parameters()}
-    theirs.load_state_dict(XLNET.to_theirs(own, model.config, copies=True))
+    theirs.load_state_dict(XLNET.to_stored(own, model.config, copies=True))
     return SimpleNamespace(ours=model, theirs=theirs)
 
 

@@ -91,8 +91,8 @@ class TextModel(nn.Module):
         for name, weight in self.model.named_parameters():
             none = torch.zeros_like(weight) if weight.grad is None else weight.grad
             tensors[name] = (none if gradients else weight.detach())[: self.loaded.rows.get(name)]
-        theirs: dict[str, Tensor] = registry.get("format", "hf").translate(self.loaded, tensors)
-        return theirs
+        stored: dict[str, Tensor] = registry.get("format", "hf").translate(self.loaded, tensors)
+        return stored
 
     def _pairs(
         self, texts: Sequence[str], targets: Sequence[str] | None

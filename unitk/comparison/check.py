@@ -72,9 +72,9 @@ def subjects_of(options: CheckOptions) -> Subjects:
     opened = [subject for path in options.paths for subject in _open(pretrained.locate(path))]
     runs = [subject for subject in opened if isinstance(subject, TrainedRun)]
     for run in runs:
-        gone = [folder for folder, _ in run.parsed.main.weighted_data if not folder.exists()]
-        if gone:
-            raise DataError(f"--paths {run.name}: its --data {gone[0]} is not there")
+        missing = [folder for folder, _ in run.parsed.main.weighted_data if not folder.exists()]
+        if missing:
+            raise DataError(f"--paths {run.name}: its --data {missing[0]} is not there")
     splits = [subject for subject in opened if isinstance(subject, DataSplit)]
     scores = [subject for subject in opened if isinstance(subject, Path)]
     return Subjects(splits, runs, scores, options.shared, options.device)

@@ -54,13 +54,13 @@ class Part(Examples):
 
     def _examples_for(self, epoch: int, ids: Ids) -> tuple[Ids, Ids]:
         """The examples [start, stop) of this task that replace each of `lead`; at least one."""
-        counts, theirs = self.lead.counts(epoch), self.own.counts(epoch)
+        counts, own_counts = self.lead.counts(epoch), self.own.counts(epoch)
         # example i of a corpus' n stands for [i m / n, (i + 1) m / n) of the m that it has there
-        first, begin = (np.cumsum(each) - each for each in (counts, theirs))
+        first, begin = (np.cumsum(each) - each for each in (counts, own_counts))
         corpus = np.searchsorted(first + counts, ids, "right")
         i = ids - first[corpus]
         n = counts[corpus]
-        m = theirs[corpus]
+        m = own_counts[corpus]
         start = begin[corpus] + i * m // n
         return start, np.maximum(begin[corpus] + (i + 1) * m // n, start + 1)
 

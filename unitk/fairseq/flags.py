@@ -10,7 +10,7 @@ from unitk.registry import register
 def _table(text: str) -> dict[str, tuple[str, ...]]:
     """Parse `name another-name: option | option; ...` into a dictionary of name -> options."""
     rows = (row.split(": ") for row in " ".join(text.split()).split("; "))
-    return {name: tuple(ours.split(" | ")) for theirs, ours in rows for name in theirs.split()}
+    return {name: tuple(options.split(" | ")) for flags, options in rows for name in flags.split()}
 
 
 NAMES = _table("""
@@ -57,8 +57,8 @@ NOTES = {
     "update_freq": FACTOR,
     "gradient_accumulation_steps": FACTOR,
     **{
-        f"{split}pref": f"pairs take whole names: --{ours}source-file and --{ours}target-file"
-        for split, ours in {"train": "", "valid": "valid-", "test": "test-"}.items()
+        f"{split}pref": f"pairs take whole names: --{pre}source-file and --{pre}target-file"
+        for split, pre in {"train": "", "valid": "valid-", "test": "test-"}.items()
     },
 }
 """Remarks on names that a hint adds."""

@@ -204,7 +204,7 @@ class UnitkLoss(FairseqCriterion):
         super().__init__(task)
         require(isinstance(task, UnitkTask), f"--criterion {NAME} needs a task of unitk")
         self.total = cfg.max_update or None
-        self.ours = task.parsed.components["criterion"].config.build(task.opened.vocab)
+        self.criterion = task.parsed.components["criterion"].config.build(task.opened.vocab)
         self.weights = task.opened.train.asks
 
     def forward(
@@ -215,8 +215,8 @@ class UnitkLoss(FairseqCriterion):
         The loss is the weighted sum of the asks' means.
         """
         batch = sample["batch"]
-        sums = model(self.ours, batch, self.total).sums
-        counts = self.ours.counts(batch)
+        sums = model(self.criterion, batch, self.total).sums
+        counts = self.criterion.counts(batch)
         asked = sum(counts[name] for name in sums)
         means = {name: total / (counts[name] or 1) for name, total in sums.items()}
         whole = asked * sum(self.weights.get(name, 1.0) * mean for name, mean in means.items())
@@ -270,5 +270,5 @@ def register(user_dir: str | None = None) -> None:
 
         register_model_architecture(NAME, f"{NAME}_{arch}")(choose)
     for task in registry.names("task"):
-        made = type(f"Unitk_{task}", (UnitkTask,), {"objective": task})
-        register_task(TASK + task, dataclass=TaskOptions)(made)
+        task_class = type(f"Unitk_{task}", (UnitkTask,), {"objective": task})
+        register_task(TASK + task, dataclass=TaskOptions)(task_class)

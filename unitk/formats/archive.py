@@ -80,8 +80,8 @@ def find_file(path: Path, names: tuple[str, ...], kind: str) -> Path:
     for name in names:
         matches = sorted(path.glob(name))
         if len(matches) > 1:
-            both = " or ".join(str(match) for match in matches[:2])
-            raise CheckpointError(f"{path} holds several checkpoints; give one, such as {both}")
+            examples = " or ".join(str(match) for match in matches[:2])
+            raise CheckpointError(f"{path} holds several checkpoints; give one, such as {examples}")
         if matches:
             return matches[0]
     for name, (framework, cure) in OTHERS.items():

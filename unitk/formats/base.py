@@ -99,9 +99,9 @@ class StoredModel:
     def rows(self, name: str) -> int:
         """The checkpoint's number of rows for the table `name` of unitk; 0 without it."""
         # a table has a single name, whereas projections may have several
-        theirs = self.layout.names.get(name.removesuffix(".weight"), "")
-        assert isinstance(theirs, str)
-        table = self.tensors.get(f"{theirs}.weight")
+        stored_name = self.layout.names.get(name.removesuffix(".weight"), "")
+        assert isinstance(stored_name, str)
+        table = self.tensors.get(f"{stored_name}.weight")
         return len(table) if table is not None and table.dim() == 2 else 0
 
 
@@ -329,7 +329,7 @@ def _state(stored: StoredModel, arch: ModelConfig) -> dict[str, Tensor]:
     with torch.device("meta"):
         model = build(replace(arch, **stored_rows), rows, stored.rows(ENCODER) or rows)
     shapes = {name: tensor.shape for name, tensor in model.named_parameters()}
-    state = stored.layout.to_ours(stored.tensors, shapes, arch, stored.path)
+    state = stored.layout.from_stored(stored.tensors, shapes, arch, stored.path)
     for name, tensor in state.items():
         if not tensor.isfinite().all():
             raise CheckpointError(

@@ -41,7 +41,7 @@ def hf_folder(
             )
     from transformers.utils import logging as talk
 
-    shown = talk.is_progress_bar_enabled()
+    shows_progress = talk.is_progress_bar_enabled()
     level = talk.get_verbosity()
     with tempfile.TemporaryDirectory(prefix="unitk-") as place, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # their own deprecations
@@ -57,7 +57,7 @@ def hf_folder(
             yield Path(place), json.loads(Path(place, "config.json").read_text(encoding="utf-8"))
         finally:
             talk.set_verbosity(level)
-            if shown:
+            if shows_progress:
                 talk.enable_progress_bar()
 
 

@@ -50,14 +50,14 @@ IGNORED = (
 )
 
 
-def tower(root: str, ours: str, layer: Names) -> dict[str, Any]:
-    """The names of a tower's tensors; fairseq's begin with `root` and unitk's with `ours`."""
+def tower(root: str, prefix: str, layer: Names) -> dict[str, Any]:
+    """The names of a tower's tensors; fairseq's begin with `root`, unitk's with `prefix`."""
     return {
-        f"{ours}embed.tokens": f"{root}embed_tokens",
-        f"{ours}embed.positions": f"{root}embed_positions",
-        f"{ours}embed.norm": f"{root}layernorm_embedding",
-        f"{ours}norm": f"{root}layer_norm",
-        **prefix_names(f"{root}layers.#.", f"{ours}layers.#.", layer),
+        f"{prefix}embed.tokens": f"{root}embed_tokens",
+        f"{prefix}embed.positions": f"{root}embed_positions",
+        f"{prefix}embed.norm": f"{root}layernorm_embedding",
+        f"{prefix}norm": f"{root}layer_norm",
+        **prefix_names(f"{root}layers.#.", f"{prefix}layers.#.", layer),
     }
 
 
@@ -321,24 +321,24 @@ def write(parts: Loaded, folder: Path) -> None:
     if config.num_segments == 1:  # the one row is added to every slot, as that of its position is
         segment = tensors.pop("embed.segments.weight")
         tensors["embed.positions.weight"] = tensors["embed.positions.weight"] + segment
-    theirs = replace(kind.layout, names=names).to_theirs(tensors, config, copies=True)
+    stored = replace(kind.layout, names=names).to_stored(tensors, config, copies=True)
     options = write_options(kind, config)
     for root in ("encoder.", "decoder."):
         place = f"{root}embed_positions.weight"
-        table = theirs.get(place)
+        table = stored.get(place)
         learned = table is None or not equal_tensors(table, waves(*table.shape))
         # fairseq computes what is not learned, and refuses a stored table
         options[f"{root[:-1]}_learned_pos"] = learned
         if not learned:
-            del theirs[place]
+            del stored[place]
     if config.final_norm:  # which fairseq drops from towers of a lower version
-        roots = {name.partition(".")[0] for name in theirs}
-        theirs |= {f"{root}.version": torch.tensor([3.0]) for root in roots}
+        roots = {name.partition(".")[0] for name in stored}
+        stored |= {f"{root}.version": torch.tensor([3.0]) for root in roots}
     # fairseq stumbles over a checkpoint without the history of an optimizer, even to decode
     history = {"criterion_name": "CrossEntropyCriterion", "optimizer_name": "FairseqAdam"}
     checkpoint = {
         "args": argparse.Namespace(**options),
-        "model": theirs,
+        "model": stored,
         "optimizer_history": [history | {"lr_scheduler_state": {}, "num_updates": 0}],
         "extra_state": {"epoch": 0},
         "last_optimizer_state": None,

@@ -123,7 +123,7 @@ def write(parts: Loaded, folder: Path) -> None:
         config.max_positions2 > 0,
         "--to glm: a GLM has --arch.max-positions2 above 0, but this model has 0",
     )
-    files.save_pickle({"module": GLM.to_theirs(tensors, config)}, folder / CHECKPOINT)
+    files.save_pickle({"module": GLM.to_stored(tensors, config)}, folder / CHECKPOINT)
     rows = len(tensors["embed.tokens.weight"])
     entries = {
         "num_layers": config.num_layers,

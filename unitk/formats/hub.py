@@ -122,15 +122,15 @@ def _checkpoint(full: str, repo: str, folder: Path) -> Path:
         return dest
     dest.parent.mkdir(parents=True, exist_ok=True)
     # whole or absent, as any checkpoint: what stands there was made of the same commit
-    with new_folder(dest, full, CheckpointError) as made:
+    with new_folder(dest, full, CheckpointError) as checkpoint:
         if (folder / MANIFEST).exists():
             # files of their own: a checkpoint has no links in it
             for name in (*below(folder), MANIFEST):
-                (made / name).parent.mkdir(parents=True, exist_ok=True)
-                copy(folder / name, made / name)
+                (checkpoint / name).parent.mkdir(parents=True, exist_ok=True)
+                copy(folder / name, checkpoint / name)
         else:
             form = registry.get("format", "hf")
-            form.save(form.read(folder), made, ("hf", full), pretrained.fetched[full])
+            form.save(form.read(folder), checkpoint, ("hf", full), pretrained.fetched[full])
     return dest
 
 
@@ -191,5 +191,5 @@ def _near_names(kind: str, repo: str, name: str) -> str:
             names = [ref.name for ref in (*refs.branches, *refs.tags)]
     except failures:
         return ""  # the error is about what was asked for
-    shown = ", ".join(names[:SHOWN])
-    return nearest(name, names) or (f" (there are: {shown})" if shown else "")
+    examples = ", ".join(names[:SHOWN])
+    return nearest(name, names) or (f" (there are: {examples})" if examples else "")

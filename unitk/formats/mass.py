@@ -105,10 +105,10 @@ def write(parts: Loaded, folder: Path) -> None:
             config.num_heads,
         )
     count_from(tensors, config.position_offset, FIRST)
-    theirs = pack_qkv(KIND.layout.to_theirs(tensors, config, copies=True))
-    theirs.pop("decoder.output_projection.weight")
-    theirs |= {f"{side}.version": torch.tensor([3.0]) for side in SIDES}
-    save_pickle(theirs, folder / FILE)
+    stored = pack_qkv(KIND.layout.to_stored(tensors, config, copies=True))
+    stored.pop("decoder.output_projection.weight")
+    stored |= {f"{side}.version": torch.tensor([3.0]) for side in SIDES}
+    save_pickle(stored, folder / FILE)
     rows = len(tensors["embed.tokens.weight"])
     pieces = vocab.pieces(range(rows))
     create(folder / DICT, "".join(f"{piece} 1\n" for piece in pieces))

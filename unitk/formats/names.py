@@ -17,17 +17,17 @@ from torch import Tensor
 from unitk.errors import CheckpointError
 from unitk.models.config import ModelConfig
 
-Theirs = str | tuple[str, ...]
-Names = Mapping[str, Theirs]
+StoredNames = str | tuple[str, ...]
+Names = Mapping[str, StoredNames]
 FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 POSITIONS = ("embed.positions.weight", "encoder.embed.positions.weight")
 
 
 class Stored(NamedTuple):
-    """How a tensor is stored: what makes unitk's of it, given the model's settings, and back."""
+    """How a tensor is stored: `load` makes unitk's of it, `save` makes it of unitk's."""
 
-    ours: Callable[[Tensor, ModelConfig], Tensor]
-    theirs: Callable[[Tensor, ModelConfig], Tensor]
+    load: Callable[[Tensor, ModelConfig], Tensor]
+    save: Callable[[Tensor, ModelConfig], Tensor]
 
 
 def turn(tensor: Tensor, config: ModelConfig) -> Tensor:
@@ -88,17 +88,17 @@ def fused_halves(rows: Tensor, config: ModelConfig) -> Tensor:
 def compose(*forms: Stored) -> Stored:
     """A tensor that is stored in several forms at once; the first one is undone first."""
 
-    def ours(tensor: Tensor, config: ModelConfig) -> Tensor:
+    def load(tensor: Tensor, config: ModelConfig) -> Tensor:
         for form in forms:
-            tensor = form.ours(tensor, config)
+            tensor = form.load(tensor, config)
         return tensor
 
-    def theirs(tensor: Tensor, config: ModelConfig) -> Tensor:
+    def save(tensor: Tensor, config: ModelConfig) -> Tensor:
         for form in reversed(forms):
-            tensor = form.theirs(tensor, config)
+            tensor = form.save(tensor, config)
         return tensor
 
-    return Stored(ours, theirs)
+    return Stored(load, save)
 
 
 TURNED = Stored(turn, turn)
@@ -118,8 +118,8 @@ LESS_ONE = Stored(lambda tensor, config: tensor + 1, lambda tensor, config: tens
 class Line:
     """One tensor of unitk, and the stored tensors that it is made of, joined along their rows."""
 
-    ours: str
-    theirs: tuple[str, ...]  # an empty name stands for zeros that are not stored
+    name: str
+    stored: tuple[str, ...]  # an empty name stands for zeros that are not stored
 
 
 @dataclass(frozen=True)
@@ -129,19 +129,19 @@ class Layout:
     A tensor of a checkpoint that is not in `names`, `copies` or `ignored` is an error.
     """
 
-    names: Names  # unitk's module, or a tensor of it -> theirs; several are joined
+    names: Names  # unitk's module, or a tensor of it -> the other system's; several are joined
     forms: Mapping[str, Stored] = field(default_factory=dict)
-    """Patterns of whole names of theirs -> how these tensors are stored; the first one counts."""
+    """Patterns of stored names -> how these tensors are stored; the first match counts."""
     copies: Mapping[str, str] = field(default_factory=dict)
     """Second name of a tensor -> its first. A checkpoint whose two tensors differ is refused."""
     twice: Mapping[str, str] = field(default_factory=dict)
     """Like `copies`, of tensors that are written under both names."""
     ignored: Collection[str] = ()  # patterns of whole names that no model needs
 
-    def lines(self, ours: Iterable[str]) -> list[Line]:
+    def lines(self, names: Iterable[str]) -> list[Line]:
         """The entry of each tensor of unitk; `CheckpointError` lists those without one."""
         lines, without = [], []
-        for name in ours:
+        for name in names:
             module, _, leaf = name.rpartition(".")
             # the first number of a name is the layer's, for which the tables have `#`
             number = re.search(r"\.(\d+)\.", f".{name}")
@@ -149,15 +149,15 @@ class Layout:
             generic, of_module = (_generic(text, digits) for text in (name, module))
             # a tensor may have another module than the rest of its own (UniLM's q_bias)
             if generic in self.names:
-                theirs = self.names[generic]
+                stored = self.names[generic]
                 end = ""
             elif of_module in self.names:
-                theirs = self.names[of_module]
+                stored = self.names[of_module]
                 end = f".{leaf}"
             else:
                 without.append(name)
                 continue
-            parts = (theirs,) if isinstance(theirs, str) else theirs
+            parts = (stored,) if isinstance(stored, str) else stored
             spelled = tuple(part and part.replace("#", digits) + end for part in parts)
             lines.append(Line(name, spelled))
         if without:
@@ -165,15 +165,15 @@ class Layout:
         return lines
 
     def form(self, name: str) -> Stored | None:
-        """How their tensor of that name is stored; None if it is as in unitk."""
+        """The form of the stored tensor of that name; None if it is as in unitk."""
         for pattern, form in self.forms.items():
             if re.fullmatch(pattern, name):
                 return form
         return None
 
-    def to_ours(
+    def from_stored(
         self,
-        theirs: Mapping[str, Tensor],
+        stored: Mapping[str, Tensor],
         shapes: Mapping[str, torch.Size],
         config: ModelConfig,
         path: object,
@@ -183,79 +183,79 @@ class Layout:
         Raises `CheckpointError` with all that are missing, unused or of another shape.
         """
         lines = self.lines(shapes)
-        needed = {part for line in lines for part in line.theirs if part}
-        missing = sorted(needed - theirs.keys())
+        needed = {part for line in lines for part in line.stored if part}
+        missing = sorted(needed - stored.keys())
         if missing:
             raise CheckpointError(f"{path} has no {list_names(missing)}, which the model needs")
-        self._check_rest(theirs, theirs.keys() - needed, path)
+        self._check_rest(stored, stored.keys() - needed, path)
         for name in sorted(needed):
-            if theirs[name].dtype not in FLOATS:
-                kind = str(theirs[name].dtype).removeprefix("torch.")
+            if stored[name].dtype not in FLOATS:
+                kind = str(stored[name].dtype).removeprefix("torch.")
                 raise CheckpointError(f"{path}: {name} is {kind}, so it is not a weight")
-        ours: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = {}
         wrong = []
         for line in lines:
-            tensor = self._join(line, theirs, config)
-            shape = shapes[line.ours]
+            tensor = self._join(line, stored, config)
+            shape = shapes[line.name]
             if tensor is not None and tensor.shape == shape:
-                ours[line.ours] = tensor
+                tensors[line.name] = tensor
             else:
-                parts = " + ".join(f"{n} {list(theirs[n].shape)}" for n in line.theirs if n)
-                wrong.append(f"{parts} (needed: {list(shape)} for {line.ours})")
+                parts = " + ".join(f"{n} {list(stored[n].shape)}" for n in line.stored if n)
+                wrong.append(f"{parts} (needed: {list(shape)} for {line.name})")
         if wrong:
             raise CheckpointError(f"{path}: another shape is needed: {list_names(wrong)}")
-        return ours
+        return tensors
 
-    def to_theirs(
-        self, ours: Mapping[str, Tensor], config: ModelConfig, *, copies: bool = False
+    def to_stored(
+        self, tensors: Mapping[str, Tensor], config: ModelConfig, *, copies: bool = False
     ) -> dict[str, Tensor]:
         """The tensors under the other system's names; `copies`: with the second names."""
-        theirs: dict[str, Tensor] = {}
-        for line in self.lines(ours):
+        stored: dict[str, Tensor] = {}
+        for line in self.lines(tensors):
             # a matrix that is stored in parts is divided along its rows
-            parts = ours[line.ours].chunk(len(line.theirs))
-            for name, part in zip(line.theirs, parts, strict=True):
+            parts = tensors[line.name].chunk(len(line.stored))
+            for name, part in zip(line.stored, parts, strict=True):
                 if name:
                     form = self.form(name)
-                    theirs[name] = (form.theirs(part, config) if form else part).contiguous()
+                    stored[name] = (form.save(part, config) if form else part).contiguous()
         # safetensors stores no memory under two names
-        second = {n: theirs[first].clone() for n, first in self.twice.items() if first in theirs}
+        second = {n: stored[first].clone() for n, first in self.twice.items() if first in stored}
         if copies:
             second |= {
-                name: theirs[first] for name, first in self.copies.items() if first in theirs
+                name: stored[first] for name, first in self.copies.items() if first in stored
             }
-        theirs = second | theirs
-        return theirs
+        stored = second | stored
+        return stored
 
-    def _join(self, line: Line, theirs: Mapping[str, Tensor], config: ModelConfig) -> Tensor | None:
+    def _join(self, line: Line, stored: Mapping[str, Tensor], config: ModelConfig) -> Tensor | None:
         """One tensor of unitk, joined from its stored parts; None if their shapes do not fit."""
-        stored = []
-        for name in filter(None, line.theirs):
+        parts = []
+        for name in filter(None, line.stored):
             form = self.form(name)
             # the shapes of a damaged file are anything
             try:
-                stored.append(form.ours(theirs[name], config) if form else theirs[name])
+                parts.append(form.load(stored[name], config) if form else stored[name])
             except (RuntimeError, IndexError):  # it has not the dimensions that the form needs
                 return None
-        if len(line.theirs) == 1:
-            return stored[0]
-        if len({part.shape for part in stored}) > 1 or not stored[0].dim():
+        if len(line.stored) == 1:
+            return parts[0]
+        if len({part.shape for part in parts}) > 1 or not parts[0].dim():
             return None
         # an absent part has the size of the others
-        absent = torch.zeros_like(stored[0]) if "" in line.theirs else stored[0]
-        parts = iter(stored)
-        return torch.cat([next(parts) if name else absent for name in line.theirs])
+        absent = torch.zeros_like(parts[0]) if "" in line.stored else parts[0]
+        rest = iter(parts)
+        return torch.cat([next(rest) if name else absent for name in line.stored])
 
-    def _check_rest(self, theirs: Mapping[str, Tensor], rest: set[str], path: object) -> None:
+    def _check_rest(self, stored: Mapping[str, Tensor], rest: set[str], path: object) -> None:
         """Refuse tensors in `rest`, which no line needs, that are neither copies nor ignored."""
         unused = []
         for name in sorted(rest):
             if any(re.fullmatch(pattern, name) for pattern in self.ignored):
                 continue
             first = self.copies.get(name, self.twice.get(name, ""))
-            if first not in theirs:
+            if first not in stored:
                 unused.append(name)
-            elif not equal_tensors(theirs[name], theirs[first]):
+            elif not equal_tensors(stored[name], stored[first]):
                 raise CheckpointError(f"{path}: {name} should be a copy of {first}, but differs")
         if unused:
             raise CheckpointError(f"{path} has tensors of no known name: {list_names(unused)}")
@@ -286,8 +286,8 @@ def _generic(name: str, digits: str) -> str:
 
 
 def layer(
-    qkv: Theirs, out: str, attention_norm: str, up: Theirs, down: str, ffn_norm: str
-) -> dict[str, Theirs]:
+    qkv: StoredNames, out: str, attention_norm: str, up: StoredNames, down: str, ffn_norm: str
+) -> dict[str, StoredNames]:
     """The names of a layer's parts, given in the other system's words."""
     return {
         "attention.qkv": qkv,
@@ -299,16 +299,18 @@ def layer(
     }
 
 
-def cross_layer(query: str, kv: tuple[str, str], out: Theirs, norm: str) -> dict[str, Theirs]:
+def cross_layer(
+    query: str, kv: tuple[str, str], out: StoredNames, norm: str
+) -> dict[str, StoredNames]:
     """The names of a layer's cross-attention, given in the other system's words."""
-    names: dict[str, Theirs] = {"query": query, "kv": kv, "out": out}
+    names: dict[str, StoredNames] = {"query": query, "kv": kv, "out": out}
     return {f"cross_attention.{part}": name for part, name in names.items()} | {"cross_norm": norm}
 
 
-def prefix_names(prefix: str, ours: str, names: Names) -> dict[str, Any]:
-    """Prepend `prefix` to the other system's names and `ours` to unitk's."""
+def prefix_names(prefix: str, own_prefix: str, names: Names) -> dict[str, Any]:
+    """Prepend `prefix` to the other system's names, and `own_prefix` to unitk's."""
     return {
-        f"{ours}{key}": tuple(prefix + part for part in value)
+        f"{own_prefix}{key}": tuple(prefix + part for part in value)
         if isinstance(value, tuple)
         else prefix + value
         for key, value in names.items()

@@ -134,7 +134,7 @@ def kinds_of(file: BinaryIO) -> dict[str, type[StandIn]]:
     marks: list[int] = []
     with suppress(ValueError, IndexError, KeyError, UnicodeError):
         for opcode, argument, _ in pickletools.genops(file):
-            made: str | None = None
+            kind: str | None = None
             before = list(opcode.stack_before)
             if pickletools.markobject in before:
                 del stack[marks.pop() :]
@@ -144,24 +144,24 @@ def kinds_of(file: BinaryIO) -> dict[str, type[StandIn]]:
                 case "GLOBAL":
                     module, _, last = str(argument).partition(" ")
                     module, last = NAME_MAPPING.get((module, last), (module, last))
-                    made = f"{IMPORT_MAPPING.get(module, module)}.{last}"
-                    kinds.setdefault(made, StandIn)
+                    kind = f"{IMPORT_MAPPING.get(module, module)}.{last}"
+                    kinds.setdefault(kind, StandIn)
                 case "MARK":
                     marks.append(len(stack))
                     continue
                 case "GET" | "BINGET" | "LONG_BINGET":
-                    made = memo[argument]
+                    kind = memo[argument]
                 case "PUT" | "BINPUT" | "LONG_BINPUT":
                     memo[argument] = stack[-1]
                 case "REDUCE" | "NEWOBJ" | "BUILD":
-                    made = target
+                    kind = target
                 case "SETITEM" | "SETITEMS" | "APPEND" | "APPENDS":
-                    made = target
+                    kind = target
                     if target:
                         fills = opcode.name.startswith("SET")
                         kinds[target] = MappingStandIn if fills else ListStandIn
             del stack[len(stack) - len(before) :]
-            stack += [made] * len(opcode.stack_after)
+            stack += [kind] * len(opcode.stack_after)
     if "collections.defaultdict" in kinds:  # also an empty one
         kinds["collections.defaultdict"] = MappingStandIn
     return kinds

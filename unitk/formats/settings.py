@@ -43,7 +43,7 @@ SIZES = {"num_layers", "decoder_layers", "width", "num_heads", "ffn_width", "max
 def keys(text: str) -> dict[str, tuple[str, ...]]:
     """Parse `Keys` from words such as `norm_eps=layer_norm_eps|layer_norm_epsilon`."""
     pairs = (word.split("=") for word in text.split())
-    return {ours: tuple(theirs.split("|")) for ours, theirs in pairs}
+    return {option: tuple(spellings.split("|")) for option, spellings in pairs}
 
 
 def read(
@@ -55,8 +55,8 @@ def read(
 ) -> Config:
     """The configuration with the settings that a file has `declared`; `where` names the file."""
     values: dict[str, Any] = {}
-    for name, theirs in keys.items():
-        present = [key for key in theirs if declared.get(key) is not None]
+    for name, spellings in keys.items():
+        present = [key for key in spellings if declared.get(key) is not None]
         if not present:
             continue
         value = check_value(declared[present[0]], type(getattr(config, name)), present[0], where)
@@ -112,9 +112,9 @@ def write(
         values["head_width"] = config.key_width
     if "activation" in keys:
         values["activation"] = next(
-            theirs for theirs, ours in activations.items() if ours == config.activation
+            stored for stored, activation in activations.items() if activation == config.activation
         )
-    return {theirs[0]: values[name] for name, theirs in keys.items()}
+    return {spellings[0]: values[name] for name, spellings in keys.items()}
 
 
 def config_of_preset(name: str) -> Any:
@@ -137,12 +137,12 @@ def find_differences(config: ModelConfig, name: str, free: Collection[str]) -> l
     extra = [field.name for field in fields(config) if not hasattr(family, field.name)]
     differences = [f"no {flag(f'arch.{name}')}, but this model has" for name in extra]
     for field in fields(family):
-        ours = getattr(config, field.name, None)
-        theirs = getattr(family, field.name)
-        if field.name not in {*free, *FREE, *SIZES} and ours != theirs:
+        own = getattr(config, field.name, None)
+        usual = getattr(family, field.name)
+        if field.name not in {*free, *FREE, *SIZES} and own != usual:
             option = flag(f"arch.{field.name}")
-            theirs, ours = (render(value) or "none" for value in (theirs, ours))
-            differences.append(f"{option} {theirs}, but this model has {ours}")
+            usual, own = (render(value) or "none" for value in (usual, own))
+            differences.append(f"{option} {usual}, but this model has {own}")
     return differences
 
 

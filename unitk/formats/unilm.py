@@ -27,7 +27,7 @@ from unitk.formats.archive import (
 from unitk.formats.base import Format, StoredModel
 from unitk.formats.hf.families import BARE, is_tied
 from unitk.formats.hf.tables.bert import BERT, BERT_KEYS, bert_sizes, masked_changes
-from unitk.formats.names import TURNED, Layout, Stored, Theirs, current_name
+from unitk.formats.names import TURNED, Layout, Stored, StoredNames, current_name
 from unitk.formats.vocabs import vocab_beside, write_vocab
 from unitk.registry import register
 from unitk.training.saving.checkpoint import Loaded
@@ -47,7 +47,7 @@ SPLIT = Layout(
     copies={"cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight"},
     ignored=IGNORED,
 )
-FAST_NAMES: dict[str, Theirs] = {
+FAST_NAMES: dict[str, StoredNames] = {
     "layers.#.attention.qkv.weight": f"{SELF}qkv_linear.weight",
     "layers.#.attention.qkv.bias": (f"{SELF}q_bias", "", f"{SELF}v_bias"),
     "relative.table": FAST_BIAS,
@@ -126,8 +126,8 @@ def write(parts: Loaded, folder: Path) -> None:
     free = {*KEYS, *BARE, "tied"}
     settings.check_family(config, "unilm_base", free, "--to unilm: a model of UniLM")
     fast = config.relative_buckets > 0
-    theirs = (FAST if fast else SPLIT).to_theirs(tensors, config, copies=True)
-    save_pickle(theirs, folder / "pytorch_model.bin")
+    stored = (FAST if fast else SPLIT).to_stored(tensors, config, copies=True)
+    save_pickle(stored, folder / "pytorch_model.bin")
     rows = len(tensors["embed.tokens.weight"])
     # segments 4 and 5 are those of seq2seq
     first = 4 if config.num_segments == 6 else 0

@@ -21,7 +21,7 @@ RECIPE = "recipe"
 def choose_rates(given: Settings, own: bool, new: bool, width: int) -> Settings:
     """The settings of a run with the optimizer and the rate that fit, where they are not given.
 
-    `own`: the architecture is one of ours, which no paper trains; `new`: no weights are taken from
+    `own`: the architecture is unitk's own, which no paper trains; `new`: no weights are taken from
     a checkpoint. Other runs keep the published defaults, but for `--lr auto`. Raises UsageError for
     `--lr auto` with an optimizer whose rate was never measured.
     """

@@ -157,8 +157,10 @@ def mirror(run_folder: Path, address: str) -> None:
             _upload(store, f"{address}/{folder}", run_folder / folder, _names_in(names, folder))
     # links last: they lead to checkpoints that are there
     _index(store, address, run_folder)
-    gone = sorted({"/".join(name.split("/")[:2]) for name in names if "/step-" in name} - folders)
-    for folder in gone:
+    removed = sorted(
+        {"/".join(name.split("/")[:2]) for name in names if "/step-" in name} - folders
+    )
+    for folder in removed:
         _remove(store, f"{address}/{folder}", _names_in(names, folder))
 
 

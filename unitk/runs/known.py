@@ -65,11 +65,11 @@ def change_text(key: str, was: Any, now: Any, options: Sequence[str]) -> str:
     if key == "train":
         old = pair_options(was)
         new = pair_options(now)
-        gone = " ".join(option for option in old if option not in new)
+        dropped = " ".join(option for option in old if option not in new)
         added = " ".join(option for option in new if option not in old)
-        if gone and added:
-            return f"{gone}, not {added}"
-        return f"with {gone}" if gone else f"without {added}"
+        if dropped and added:
+            return f"{dropped}, not {added}"
+        return f"with {dropped}" if dropped else f"without {added}"
     if key == "options" and isinstance(was, list) and len(was) >= len(options):
         # all values but the last ones are those of the first option
         several = len(was) - len(options) + 1

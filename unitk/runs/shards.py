@@ -35,22 +35,22 @@ LOOK = 0.02  # seconds between two looks for the files of other processes
 def divide_rows(taken: Snapshot, ranks: Group) -> Snapshot:
     """A snapshot of the rows that this rank holds, which it writes; all ranks call it at once."""
     whole = dict(taken.files)
-    mine = dict[str, dict[str, Tensor]]()
+    own_rows = dict[str, dict[str, Tensor]]()
     for file in (WEIGHTS, OPTIMIZER):
         tensors = whole.pop(file)
         # what is not divided, such as the number of updates, is the first rank's
-        mine[file] = {
+        own_rows[file] = {
             name: tensor for name, tensor in tensors.items() if ranks.leads or tensor.dim()
         }
     lengths = {
         file: {name: len(tensor) for name, tensor in tensors.items() if tensor.dim()}
-        for file, tensors in mine.items()
+        for file, tensors in own_rows.items()
     }
     # how many rows come before its own, each rank counts from what all of them hold
     lengths_of_ranks = [json.loads(text) for text in ranks.all_gather_texts(json.dumps(lengths))]
     files = whole if ranks.leads else {}
     metadata = dict[str, dict[str, str]]()
-    for file, tensors in mine.items():
+    for file, tensors in own_rows.items():
         held = {name: tensor for name, tensor in tensors.items() if ranks.leads or len(tensor)}
         earlier = [lengths_of_rank[file] for lengths_of_rank in lengths_of_ranks[: ranks.rank]]
         before = {name: sum(rows[name] for rows in earlier) for name in held}
@@ -63,7 +63,7 @@ def divide_rows(taken: Snapshot, ranks: Group) -> Snapshot:
         metadata[name] = {SHARDS: json.dumps(places)}
     publish: Callable[[RunFolder, Snapshot], bool] = hand_over
     if ranks.leads:
-        others = [part_name(file, rank) for file in mine for rank in range(1, ranks.world)]
+        others = [part_name(file, rank) for file in own_rows for rank in range(1, ranks.world)]
         # bound here, as a saver knows nothing of ranks
         publish = partial(take_in, others, ranks.timeout)
     return replace(taken, files=files, metadata=metadata, publish=publish)

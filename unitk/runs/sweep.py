@@ -258,8 +258,11 @@ def check_comparable(trials: Sequence[Trial]) -> None:
     for other in trials[1:]:
         differ = [option for option, text in other.values.items() if text != first.values[option]]
         over = f"--over {' '.join(differ)}"
-        theirs = other.start.metric
-        require(theirs == metric, f"{over}: one --best-metric ranks trials, not {metric}, {theirs}")
+        other_metric = other.start.metric
+        require(
+            other_metric == metric,
+            f"{over}: one --best-metric ranks trials, not {metric}, {other_metric}",
+        )
         require(
             first.texts == other.texts,
             f"{over}: {first.name} and {other.name} are validated on different texts: give one "
@@ -267,15 +270,15 @@ def check_comparable(trials: Sequence[Trial]) -> None:
         )
         if not (first.has_loss or other.has_loss):
             continue
-        ours = first.start.parsed.settings
+        settings = first.start.parsed.settings
         others = other.start.parsed.settings
         require(
-            ours["task"].text == others["task"].text,
-            f"--over task: {metric} of {ours['task'].text} and {others['task'].text} do not "
+            settings["task"].text == others["task"].text,
+            f"--over task: {metric} of {settings['task'].text} and {others['task'].text} do not "
             "compare: rank by another --best-metric, such as valid/rouge1, or sweep one task at a "
             "time",
         )
-        alike = figure(metric) != "loss" or ours.only("criterion") == others.only("criterion")
+        alike = figure(metric) != "loss" or settings.only("criterion") == others.only("criterion")
         require(
             alike,
             f"{over}: {metric} has what the criterion adds: rank by another --best-metric, such "

@@ -130,7 +130,7 @@ class DecodingRoute(route.Route):
         layer: int | None = None,
         finish: Callable[[list[list[Ids]], list[list[Output]]], Any] | None = None,
     ) -> Job:
-        """The job of decoding sources; `finish` makes other outputs of theirs."""
+        """The job of decoding sources; `finish` replaces their outputs."""
         prompts, cost = self.prompts(sources, config)
         if layer is not None:
             check_layer(self.generator.model, layer)  # before a search that would be in vain

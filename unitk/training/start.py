@@ -200,7 +200,7 @@ def _inherit(given: Settings, folder: Path) -> Settings:
 
 
 def _choose(given: Settings) -> Settings:
-    """The settings with the optimizer and the rate that fit a new model of ours."""
+    """The settings with the optimizer and the rate that fit a new model of unitk's own kind."""
     named = given.only("task", "arch")
     try:
         arch = resolve(NoOptions, named, ("task", "arch")).components["arch"]
@@ -300,9 +300,9 @@ def _check_whole(saved: dict[str, Any], path: Path, arch: Component, vocab: Voca
         cure = "--init-encoder and --init-decoder take it"
         raise UsageError(f"--init-from: {path} {apart}: {cure}")
     check_vocab(saved, vocab, path)
-    theirs = len(Vocab.load(path / VOCAB).sentinels)
-    ours = len(vocab.sentinels)
-    if theirs not in (0, ours):
-        has = f"has {theirs} sentinels, but --task of this run {ours}"
-        cure = f"--task.sentinels {theirs}" if ours else f"--task {recorded['task']}"
+    trained = len(Vocab.load(path / VOCAB).sentinels)
+    sentinels = len(vocab.sentinels)
+    if trained not in (0, sentinels):
+        has = f"has {trained} sentinels, but --task of this run {sentinels}"
+        cure = f"--task.sentinels {trained}" if sentinels else f"--task {recorded['task']}"
         raise UsageError(f"--init-from: {path} {has}: train it with {cure}")

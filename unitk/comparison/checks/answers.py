@@ -97,7 +97,7 @@ def judge_classes(subject: str, corpus: Labelled, vocab: Vocab) -> Finding:
     pairs = np.unique(word * count + number)
     word, number = np.divmod(pairs, max(count, 1))
     every = np.bincount(word, minlength=len(words))
-    told = list[str]()
+    giveaways = list[str]()
     sizes = np.bincount(label, minlength=len(corpus.labels))
     for label_number in np.flatnonzero(sizes >= FEW).tolist():
         counts_here = np.bincount(word[label[number] == label_number], minlength=len(words))
@@ -108,12 +108,12 @@ def judge_classes(subject: str, corpus: Labelled, vocab: Vocab) -> Finding:
             spelled = folded_words(" ".join(map(vocab.decode, corpus.document(at))))
             place = first - int(texts.bounds[at])
             name = repr(spelled[place]) if place < len(spelled) else "a word"
-            told.append(f"{name} tells {corpus.labels[label_number]}")
+            giveaways.append(f"{name} tells {corpus.labels[label_number]}")
     kinds = int((sizes > 0).sum())
-    text = f"{len(told)} of {kinds} classes are told by a word"
-    text += f" ({', '.join(told[:SHOWN])})" if told else ""
-    status: Status = "note" if told else "ok"
+    text = f"{len(giveaways)} of {kinds} classes are told by a word"
+    text += f" ({', '.join(giveaways[:SHOWN])})" if giveaways else ""
+    status: Status = "note" if giveaways else "ok"
     # of two classes, one tells the other
-    if told and len(told) >= kinds - 1 > 0:
+    if giveaways and len(giveaways) >= kinds - 1 > 0:
         status = "FAULT"
-    return Finding(status, "answers", subject, text, {"told": len(told), "classes": kinds})
+    return Finding(status, "answers", subject, text, {"told": len(giveaways), "classes": kinds})

@@ -169,8 +169,8 @@ def most_in_one_text(known: Known, hashes: Hashes, text: Ids, count: int) -> Ids
     size = known.times[place]
     telling = size <= COMMON
     text, place, size = text[telling], place[telling], size[telling]
-    both = np.repeat(text, size) * count + known.text[expand_spans(place, size)]
-    both, times = np.unique(both, return_counts=True)
+    keys = np.repeat(text, size) * count + known.text[expand_spans(place, size)]
+    keys, times = np.unique(keys, return_counts=True)
     most = np.zeros(count, np.int64)
-    np.maximum.at(most, both % max(count, 1), times)
+    np.maximum.at(most, keys % max(count, 1), times)
     return most

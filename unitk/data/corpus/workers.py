@@ -32,15 +32,15 @@ class Worker:
         self.cure = cure
         self._first: tuple[Any, ...] | None = (begin, *state)
         try:
-            self._connection, theirs = context.Pipe()
-            self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
+            self._connection, other_end = context.Pipe()
+            self._process = context.Process(target=_serve, args=(other_end,), daemon=True)
             with _starting():
                 self._process.start()
         except OSError as error:  # the system allows no further process or file
             raise UnitkError(
                 f"no worker process can be started: {error.strerror}; {cure}"
             ) from error
-        theirs.close()  # or the end of the process would not end the connection
+        other_end.close()  # or the end of the process would not end the connection
 
     def __call__(self, *arguments: Any) -> Any:
         """Call the function; raises what it raises, or `UnitkError` if the process has died."""

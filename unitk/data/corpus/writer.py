@@ -186,7 +186,8 @@ class LabelWriter:
         rows = np.array(corpus.values)
         if self.form.named:
             names = [self.number(name, str(corpus.path)) for name in corpus.labels]
-            rows[:, -1] = np.array(names, np.int64)[rows[:, -1]]  # theirs -> ours
+            # the part's numbers -> this corpus's
+            rows[:, -1] = np.array(names, np.int64)[rows[:, -1]]
         if not self.form.each:
             rows[:, 0] += self.count
         self.rows.extend(rows.ravel().tolist())

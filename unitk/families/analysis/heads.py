@@ -160,12 +160,14 @@ def curve(
     gates = open_gates(setup.model)
     total = sum(map(len, gates.values()))
     last = count_removable(gates, until)
-    gone = 0
+    removed = 0
     yield Step(gates, report_figures(setup, gates, max_tokens))
-    while gone < last:
-        count = min(max(1, round(step * total)), last - gone)  # a small share is one head at least
+    while removed < last:
+        count = min(
+            max(1, round(step * total)), last - removed
+        )  # a small share is one head at least
         gates = prune(gates, importance(setup, gates, max_tokens), count)
-        gone += count
+        removed += count
         report(count)
         yield Step(gates, report_figures(setup, gates, max_tokens))
 

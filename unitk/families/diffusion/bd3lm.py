@@ -88,8 +88,8 @@ class BD3LM(Diffusion):
         block = self.blocks(tokens)
         hidden, weight = draw(block[first:], share, rng)
         hidden += first
-        made = layout(tokens, block, hidden, weight, mask=self.vocab.mask, shift=self.shift)
-        return made, hidden
+        example = layout(tokens, block, hidden, weight, mask=self.vocab.mask, shift=self.shift)
+        return example, hidden
 
     def lay_out_asked(self, tokens: Ids, asked: Ids) -> Example:
         slots = stay(tokens, pos=np.arange(len(tokens)), at=2 * self.blocks(tokens) + 1)

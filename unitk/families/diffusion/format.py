@@ -55,8 +55,8 @@ def in_order(
     order: Callable[[Tensor, ModelConfig], Tensor], joint: Tensor, config: ModelConfig
 ) -> Tensor:
     """Put the queries and keys of a joint matrix in another order; values keep theirs."""
-    both, values = joint.split([len(joint) // 3 * 2, len(joint) // 3])
-    return torch.cat([order(both, config), values])
+    rotated, values = joint.split([len(joint) // 3 * 2, len(joint) // 3])
+    return torch.cat([order(rotated, config), values])
 
 
 EMBEDDING, OUTPUT = "backbone.vocab_embed", "backbone.output_layer."
@@ -203,29 +203,29 @@ def symbols_of(vocab: Vocab, declared: Mapping[str, Any], where: Path) -> dict[s
     return symbols if opening is None else symbols | {"cls": opening}
 
 
-def fold_norms(theirs: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
+def fold_norms(stored: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
     """Fold a DiT's adaptive norms at time 0 into its norms and output maps.
 
     Scale and shift become weight and bias of a norm. The gate is multiplied into the map that ends
     a part of a block (Peebles 2023, arXiv 2212.09748, section 3.2).
     """
-    folded = {name: tensor for name, tensor in theirs.items() if not name.startswith(SIGMA)}
+    folded = {name: tensor for name, tensor in stored.items() if not name.startswith(SIGMA)}
     if f"{EMBEDDING}.embedding" in folded:
         folded[f"{EMBEDDING}.weight"] = folded.pop(f"{EMBEDDING}.embedding")
-    blocks = [name.removesuffix("norm1.weight") for name in theirs if ".norm1." in name]
+    blocks = [name.removesuffix("norm1.weight") for name in stored if ".norm1." in name]
     try:
         for block in [*blocks, OUTPUT]:
             parts = (("norm_final", ""),) if block == OUTPUT else BRANCH_ENDS
-            width = len(theirs[f"{block}{parts[0][0]}.weight"])
-            values = iter(_modulation(theirs, block, width).split(width))
+            width = len(stored[f"{block}{parts[0][0]}.weight"])
+            values = iter(_modulation(stored, block, width).split(width))
             for norm, end in parts:
                 scale = f"{block}{norm}.weight"
                 shift = next(values)
-                folded[scale] = (theirs[scale].double() * (1 + next(values))).float()
+                folded[scale] = (stored[scale].double() * (1 + next(values))).float()
                 folded[f"{block}{norm}.bias"] = shift.float()
                 gate = next(values) if end else shift
-                for name in {f"{block}{end}.weight", f"{block}{end}.bias"} & theirs.keys():
-                    wide = theirs[name].double()
+                for name in {f"{block}{end}.weight", f"{block}{end}.bias"} & stored.keys():
+                    wide = stored[name].double()
                     folded[name] = (wide * gate.view(-1, *[1] * (wide.dim() - 1))).float()
             for leaf in ("weight", "bias"):
                 folded.pop(f"{block}{MODULATION}.{leaf}", None)
@@ -236,41 +236,41 @@ def fold_norms(theirs: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
     return folded
 
 
-def _modulation(theirs: Mapping[str, Tensor], block: str, width: int) -> Tensor:
+def _modulation(stored: Mapping[str, Tensor], block: str, width: int) -> Tensor:
     """Shift, scale and gate of both parts of a block at time 0, each of `width`, as one vector.
 
     For the last norm they are shift and scale. Without adaptive norms (`adaln` off) they are the
     values that change nothing: 0, 0 and 1.
     """
-    if f"{block}{MODULATION}.weight" not in theirs:
+    if f"{block}{MODULATION}.weight" not in stored:
         still = torch.zeros(3, width, dtype=torch.float64)
         still[2] = 1
         return still.repeat(2, 1).flatten()
     # cosines and sines of 0
     state = torch.tensor([1.0, 0.0], dtype=torch.float64).repeat_interleave(WAVES // 2)
     for name in (f"{SIGMA}0", f"{SIGMA}2", f"{block}{MODULATION}"):
-        weight, bias = (theirs[f"{name}.{leaf}"].double() for leaf in ("weight", "bias"))
+        weight, bias = (stored[f"{name}.{leaf}"].double() for leaf in ("weight", "bias"))
         state = weight @ (state if name == f"{SIGMA}0" else silu(state)) + bias
     return state
 
 
-def unfold_norms(ours: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
+def unfold_norms(tensors: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
     """A DiT's tensors whose adaptive norms give the biases of unitk's norms at every time."""
-    unfolded = {name: tensor for name, tensor in ours.items() if not re.search(NORM_BIAS, name)}
+    unfolded = {name: tensor for name, tensor in tensors.items() if not re.search(NORM_BIAS, name)}
     unfolded[f"{EMBEDDING}.embedding"] = unfolded.pop(f"{EMBEDDING}.weight")
     still = torch.zeros(config.width)  # a scale or shift that changes nothing
-    for name in [name for name in ours if name.endswith(".norm1.bias")]:
+    for name in [name for name in tensors if name.endswith(".norm1.bias")]:
         block = name.removesuffix("norm1.bias")
-        values = [[ours[f"{block}{norm}.bias"], still, still + 1] for norm, _ in BRANCH_ENDS]
+        values = [[tensors[f"{block}{norm}.bias"], still, still + 1] for norm, _ in BRANCH_ENDS]
         unfolded[f"{block}{MODULATION}.bias"] = torch.cat(values[0] + values[1])
-    unfolded[f"{OUTPUT}{MODULATION}.bias"] = torch.cat([ours[f"{OUTPUT}norm_final.bias"], still])
+    unfolded[f"{OUTPUT}{MODULATION}.bias"] = torch.cat([tensors[f"{OUTPUT}norm_final.bias"], still])
     for name in [name for name in unfolded if name.endswith(f"{MODULATION}.bias")]:
         unfolded[name.replace("bias", "weight")] = torch.zeros(len(unfolded[name]), TIME_WIDTH)
     for number, inputs in ((0, WAVES), (2, TIME_WIDTH)):
         unfolded[f"{SIGMA}{number}.weight"] = torch.zeros(TIME_WIDTH, inputs)
         unfolded[f"{SIGMA}{number}.bias"] = torch.zeros(TIME_WIDTH)
     # a model that began here may have no bias in its outputs
-    unfolded.setdefault(f"{OUTPUT}linear.bias", torch.zeros(len(ours[f"{OUTPUT}linear.weight"])))
+    unfolded.setdefault(f"{OUTPUT}linear.bias", torch.zeros(len(tensors[f"{OUTPUT}linear.weight"])))
     exponents = torch.arange(0, config.key_width, 2) / config.key_width
     unfolded[FREQUENCY] = config.rotary_base**-exponents
     return unfolded
@@ -285,7 +285,7 @@ def write(parts: Loaded, folder: Path) -> None:
     kind = MODELS[name]
     tensors = parts.tensors()
     rows = len(tensors["embed.tokens.weight"])
-    theirs = kind.layout.to_theirs(tensors, config)
+    stored = kind.layout.to_stored(tensors, config)
     code = f"modeling_{name}.{kind.name}"
     settled = f"configuration_{name}.{kind.name.removesuffix('ModelLM')}Config"
     entries: dict[str, Any] = {"model_type": name, "architectures": [kind.name]}
@@ -295,14 +295,14 @@ def write(parts: Loaded, folder: Path) -> None:
     entries |= {"mask_token_id": vocab.mask, "eos_token_id": end, "pad_token_id": end}
     entries[kind.keys["max_positions"][0]] = config.max_positions or LENGTH
     if kind.layout is DIT:
-        theirs = unfold_norms(theirs, config)
+        stored = unfold_norms(stored, config)
         entries["cond_dim"] = TIME_WIDTH
     else:
         entries |= {"n_kv_heads": config.num_heads, "embedding_size": rows}
     if isinstance(task, BD3LM):
         entries |= {"block_size": task.config.block_length, "adaln": True, "cross_attn": True}
         entries |= {"attn_backend": "sdpa", "var_min": False}
-    write_safetensors(theirs, folder / "model.safetensors")
+    write_safetensors(stored, folder / "model.safetensors")
     write_json(entries, folder / "config.json")
     write_tokenizer(task, folder, rows, {})
 

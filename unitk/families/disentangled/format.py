@@ -209,8 +209,8 @@ def join_maps(tensors: dict[str, Tensor], *pairs: str) -> dict[str, Tensor]:
         for name in [name for name in tensors if f".in_proj_{first}." in name]:
             # the second map goes behind the first
             other = name.replace(f"in_proj_{first}", f"in_proj_{second}")
-            both = torch.cat([joined.pop(name), joined.pop(other)])
-            joined[name.replace(f"in_proj_{first}", f"in_proj_{first}{second}")] = both
+            rows = torch.cat([joined.pop(name), joined.pop(other)])
+            joined[name.replace(f"in_proj_{first}", f"in_proj_{first}{second}")] = rows
     return joined
 
 

@@ -58,7 +58,7 @@ class WeightedStack(Stack):
     ) -> Tensor:
         """The layers, of which each part adds to a sum of all states before it."""
         x_BTD = embedded_BTD
-        made = [embedded_BTD]
+        states = [embedded_BTD]
         again = self.recompute and self.training
         for layer, context in zip(self.layers, contexts, strict=True):
             assert isinstance(layer, Layer)
@@ -72,9 +72,9 @@ class WeightedStack(Stack):
             for weight_n, norm, part in parts:
                 arguments = x_BTD, norm, part
                 # what a part made is kept as it is; the next one reads the sum
-                made.append(recompute(layer.add, *arguments) if again else layer.add(*arguments))
+                states.append(recompute(layer.add, *arguments) if again else layer.add(*arguments))
                 # in fp32, as the weights are; autocast would add up in 16 bits
-                terms = (weight * state for weight, state in zip(weight_n, made, strict=True))
+                terms = (weight * state for weight, state in zip(weight_n, states, strict=True))
                 x_BTD = layer.state(torch.stack([*terms]).sum(0), x_BTD)
         states_BTD: Tensor = self.norm(x_BTD)
         return states_BTD if asked is None else take_asked(states_BTD, asked)

@@ -84,8 +84,8 @@ class Distillation:
         seen = observe(model, batch, c)
         loss = Loss({}, {})
         for name, ask in batch.asks.items():
-            both = _outputs(model, seen, batch, ask), _outputs(teacher, targets, batch, ask)
-            hard, soft, nll, correct = self.compare(model, teacher, *both, ask)
+            outputs = _outputs(model, seen, batch, ask), _outputs(teacher, targets, batch, ask)
+            hard, soft, nll, correct = self.compare(model, teacher, *outputs, ask)
             loss.sums[name] = c.labels_weight * hard + c.logits_weight * soft
             loss.parts[f"{name}/teacher"] = soft.detach()
             if nll is not None and model.heads.get(ask.head).words:
@@ -111,32 +111,32 @@ class Distillation:
                 raise UsageError("--criterion distill needs --criterion.teacher CHECKPOINT")
             # not when the criterion is made: an evaluation needs no teacher
             loaded = load(path, model.device)
-            given = f"--criterion.teacher {path}"
+            option = f"--criterion.teacher {path}"
             name = "--arch.max-positions"
             same = loaded.task.vocab.hash == self.vocab
-            require(same, f"{given} has another vocabulary than --data")
-            theirs = loaded.model.config
-            ours = model.config
+            require(same, f"{option} has another vocabulary than --data")
+            teacher = loaded.model.config
+            config = model.config
             require(
-                theirs.towers == ours.towers,
-                f"{given} reads {' and '.join(theirs.towers)}, but --arch "
-                f"{' and '.join(ours.towers)}",
+                teacher.towers == config.towers,
+                f"{option} reads {' and '.join(teacher.towers)}, but --arch "
+                f"{' and '.join(config.towers)}",
             )
-            longer = not theirs.room or 0 < ours.room <= theirs.room
-            require(longer, f"{given} has {theirs.room} positions: give {name} {theirs.room}")
+            longer = not teacher.room or 0 < config.room <= teacher.room
+            require(longer, f"{option} has {teacher.room} positions: give {name} {teacher.room}")
             # rows that a teacher lacks would be read all the same
             for table in ("num_segments", "num_virtual"):
-                covered = getattr(ours, table) <= max(getattr(theirs, table), 1)
+                covered = getattr(config, table) <= max(getattr(teacher, table), 1)
                 require(
                     covered,
-                    f"{given} has --arch.{table.replace('_', '-')} {getattr(theirs, table)}, and "
-                    f"the model {getattr(ours, table)}",
+                    f"{option} has --arch.{table.replace('_', '-')} {getattr(teacher, table)}, and "
+                    f"the model {getattr(config, table)}",
                 )
             self.teacher = loaded.model.requires_grad_(False)
         return self.teacher
 
     def compare(
-        self, model: Model, teacher: Model, ours: Asked, theirs: Asked, ask: Ask
+        self, model: Model, teacher: Model, asked: Asked, teacher_asked: Asked, ask: Ask
     ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         """Sums over an ask's rows: the loss of the labels, the divergence from the teacher's
         outputs, the nll and how many are right."""
@@ -146,15 +146,15 @@ class Distillation:
                 "the task asks"
             )
 
-        def chunk(ours: Asked, theirs: Asked, label: Tensor, price_K: Tensor) -> list[Any]:
-            output = model.head(ours, ask.head)
+        def chunk(asked: Asked, teacher_asked: Asked, label: Tensor, price_K: Tensor) -> list[Any]:
+            output = model.head(asked, ask.head)
             with torch.no_grad():
-                target = teacher.head(theirs, ask.head)
+                target = teacher.head(teacher_asked, ask.head)
             if target.shape != output.shape:
-                ours_text, theirs_text = (list(x.shape[1:]) for x in (output, target))
+                output_shape, target_shape = (list(x.shape[1:]) for x in (output, target))
                 raise UsageError(
-                    f"{ask.head} has outputs {ours_text}, but --criterion.teacher's has "
-                    f"{theirs_text}"
+                    f"{ask.head} has outputs {output_shape}, but --criterion.teacher's has "
+                    f"{target_shape}"
                 )
             head = model.heads.get(ask.head)
             # numbers have no distribution
@@ -172,7 +172,7 @@ class Distillation:
         run = chunk if count <= size else partial(recompute, chunk)
         chunks = [slice(i, i + size) for i in range(0, count, size)]
         terms_of_chunks = [
-            run(ours.chunk(i), theirs.chunk(i), ask.label[i], ask.weight[i]) for i in chunks
+            run(asked.chunk(i), teacher_asked.chunk(i), ask.label[i], ask.weight[i]) for i in chunks
         ]
         loss_K, soft_K, nll_K, correct_K = (
             None if values[0] is None else torch.cat(values)
@@ -184,16 +184,16 @@ class Distillation:
 
     def match_depths(self, model: Model, teacher: Model) -> list[tuple[int, int]]:
         """The depths that are compared, the model's and the teacher's."""
-        ours, theirs = (len(network.decoder.layers) for network in (model, teacher))
+        layers, depths = (len(network.decoder.layers) for network in (model, teacher))
         pairs = self.config.pairs
         for a, b in pairs:
-            fits = a <= ours and b <= theirs
+            fits = a <= layers and b <= depths
             require(
                 fits,
-                f"--criterion.layers {a}={b}: the model has {ours} layers, the teacher {theirs}",
+                f"--criterion.layers {a}={b}: the model has {layers} layers, the teacher {depths}",
             )
         # 3 of 6 layers: 0=0, 1=2, 2=4, 3=6
-        return pairs or [(n, round(n * theirs / ours)) for n in range(ours + 1)]
+        return pairs or [(n, round(n * depths / layers)) for n in range(layers + 1)]
 
     def states_distance(
         self,
@@ -205,8 +205,8 @@ class Distillation:
     ) -> Tensor:
         """The distance of the states of these slots, as a mean over the pairs of depths."""
         sums = []
-        for ours, theirs in pairs:
-            a_BTD, b_BTD = seen.depths[ours], targets.depths[theirs]
+        for depth, teacher_depth in pairs:
+            a_BTD, b_BTD = seen.depths[depth], targets.depths[teacher_depth]
             wide = b_BTD.shape[-1]
             if PROJECT in model.heads:
                 # past `Model.head`, which mixes layers where heads are to read several
@@ -311,8 +311,8 @@ def attention_distance(
     """The distance of attention, summed over real slots, a mean over layers and heads."""
     require(len(layers) > 0, "--criterion.layers names no layer, whose attention could be compared")
     sums = []
-    for ours, theirs in layers:
-        a_BHTS, b_BHTS = seen.attention[ours], targets.attention[theirs]
+    for layer, teacher_layer in layers:
+        a_BHTS, b_BHTS = seen.attention[layer], targets.attention[teacher_layer]
         heads, others = a_BHTS.shape[1], b_BHTS.shape[1]
         require(
             heads == others,
@@ -337,17 +337,17 @@ def teacher_divergence(output: Tensor, target: Tensor, temperature: float) -> Te
 
     Outputs of several softmaxes (the borders of an answer) have the mean of theirs.
     """
-    ours = (output.float() / temperature).log_softmax(-1)
-    theirs = (target.float() / temperature).log_softmax(-1)
-    soft = temperature**2 * _divergence(ours, theirs)
+    log_probs = (output.float() / temperature).log_softmax(-1)
+    target_log_probs = (target.float() / temperature).log_softmax(-1)
+    soft = temperature**2 * _divergence(log_probs, target_log_probs)
     return soft if soft.dim() == 1 else soft.flatten(1).mean(1)
 
 
-def _divergence(ours: Tensor, theirs: Tensor) -> Tensor:
-    """KL(theirs || ours) of log-probabilities along the last axis; what is -inf in both is 0."""
-    share = theirs.exp()
+def _divergence(log_probs: Tensor, target_log_probs: Tensor) -> Tensor:
+    """KL(target || output) of log-probabilities along the last axis; what is -inf in both is 0."""
+    share = target_log_probs.exp()
     # -inf - -inf is nan, whose gradient is 0 all the same, as its share is
-    return torch.where(share > 0, share * (theirs - ours), 0.0).sum(-1)
+    return torch.where(share > 0, share * (target_log_probs - log_probs), 0.0).sum(-1)
 
 
 def distance(a_BTD: Tensor, b_BTD: Tensor, kind: str) -> Tensor:

@@ -160,14 +160,16 @@ def find(path: Path, vocab: Path | None) -> StoredModel:
     if derived is None or any(
         getattr(derived, size) != getattr(drawn_settings, size) for size in sizes
     ):
-        theirs = " ".join(str(getattr(drawn_settings, size)) for size in sizes)
-        ours = " ".join(str(getattr(discriminator.config, size)) for size in sizes)
+        generator_sizes = " ".join(str(getattr(drawn_settings, size)) for size in sizes)
+        discriminator_sizes = " ".join(str(getattr(discriminator.config, size)) for size in sizes)
         raise CheckpointError(
             f"{path}: the generator's width, heads and feed-forward width must be one part of the "
-            f"discriminator's {ours}, got {theirs}"
+            f"discriminator's {discriminator_sizes}, got {generator_sizes}"
         )
-    both = zip(SIDES, (discriminator, generator), strict=True)
-    tensors = {f"{side}.{name}": t for side, network in both for name, t in network.tensors.items()}
+    sides = zip(SIDES, (discriminator, generator), strict=True)
+    tensors = {
+        f"{side}.{name}": t for side, network in sides for name, t in network.tensors.items()
+    }
     options = discriminator.options if discriminator.task == "electra" else {}
     return StoredModel(
         path, tensors, BOTH, PRESETS, config, "electra", discriminator.vocab, options

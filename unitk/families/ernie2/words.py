@@ -44,9 +44,9 @@ def ask_tags(name: str, rows: Ids, label: Ids) -> Ask:
     return Ask(name, f"tag:{name}", "x", rows[:, None], label, np.ones(len(rows), np.float32))
 
 
-def capital(tokens: Ids, seg: Ids, lower: Ids, both: Bools) -> Example | None:
+def capital(tokens: Ids, seg: Ids, lower: Ids, cased: Bools) -> Example | None:
     """Lay out framed tokens in lower case; None where no token has two forms."""
-    rows = np.flatnonzero(both[tokens])
+    rows = np.flatnonzero(cased[tokens])
     if not len(rows):
         return None
     label = (lower[tokens] != tokens)[rows].astype(np.int64)

@@ -36,12 +36,15 @@ SIDES = ("encoder", "decoder")
 PRESETS = ("optimus_base", "optimus_small", "optimus_tiny")
 OPTIMUS = Layout(
     {
-        **{f"encoder.{ours}": theirs for ours, theirs in bert.bert("encoder").items()},
+        **{
+            f"encoder.{own_name}": stored_name
+            for own_name, stored_name in bert.bert("encoder").items()
+        },
         "pool": "encoder.pooler.dense",
         "bridge": "encoder.linear",
         **{
-            ours: f"decoder.{theirs}" if isinstance(theirs, str) else theirs
-            for ours, theirs in gpt.GPT2.names.items()
+            own_name: f"decoder.{stored_name}" if isinstance(stored_name, str) else stored_name
+            for own_name, stored_name in gpt.GPT2.names.items()
         },
         "memory": "decoder.transformer.linear",
         "embedding": "decoder.transformer.linear_emb",
@@ -186,7 +189,7 @@ def write(parts: Loaded, folder: Path) -> None:
         raise CheckpointError("--to optimus: the model has no latent, so it is not an Optimus")
     free = {*gpt.GPT2_KEYS, "encoder", "latent", "inject"}
     settings.check_family(config, PRESETS[0], free, "--to optimus: an Optimus")
-    theirs = OPTIMUS.to_theirs(tensors, config, copies=True)
+    stored = OPTIMUS.to_stored(tensors, config, copies=True)
     vocabs = {"encoder": parts.task.source_vocab, "decoder": parts.task.vocab}
     configs = {
         "encoder": settings.write(config.tower("enc"), bert.BERT_KEYS),
@@ -198,7 +201,7 @@ def write(parts: Loaded, folder: Path) -> None:
         inner = folder / f"checkpoint-{side}-0"
         inner.mkdir()
         tensors_of_side = {
-            n.removeprefix(f"{side}."): t for n, t in theirs.items() if n.startswith(side)
+            n.removeprefix(f"{side}."): t for n, t in stored.items() if n.startswith(side)
         }
         files.save_pickle(tensors_of_side, inner / "pytorch_model.bin")
         rows = len(tensors[tables[side]])
@@ -211,7 +214,7 @@ def write(parts: Loaded, folder: Path) -> None:
         latent_as_gpt_memory=int(config.memory),
         latent_as_gpt_emb=int(config.inject != "memory"),
     )
-    whole = {"iter": 0, "model_state_dict": theirs, "args": args}
+    whole = {"iter": 0, "model_state_dict": stored, "args": args}
     files.save_pickle(whole, folder / "checkpoint-full-0" / FULL)
 
 

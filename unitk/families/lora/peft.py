@@ -134,7 +134,7 @@ def _find_whole(path: Path, tensors: Mapping[str, Tensor], layout: Layout) -> li
         for name in stored
         if not name.endswith((A, B)) and (not name.startswith("heads.") or name.startswith(known))
     ]
-    return [name for line in layout.lines(whole) for name in line.theirs]
+    return [name for line in layout.lines(whole) for name in line.stored]
 
 
 def _describe(config: LoRA, added: Sequence[Added]) -> dict[str, Any]:
@@ -168,19 +168,21 @@ def split_delta(
     lower, upper = tensors[stem + A], tensors[stem + B]
     [line] = layout.lines([f"{stem}weight"])
     rank = parse_named("adapter", parts.state["config"]["adapter"], "--adapter").rank
-    ours = len(lower) // rank
-    theirs = len(line.theirs)
-    if theirs == ours:
-        halves = list(zip(lower.chunk(ours), upper.chunk(ours), strict=True))
+    own_parts = len(lower) // rank
+    stored_parts = len(line.stored)
+    if stored_parts == own_parts:
+        halves = list(zip(lower.chunk(own_parts), upper.chunk(own_parts), strict=True))
     else:  # one matrix there: its B has zeros where a part of unitk's does not read its own A
-        require(theirs == 1, f"--to peft: {stem}weight has {theirs} parts in transformers")
-        halves = [(lower, torch.block_diag(*upper.chunk(ours)))]
+        require(
+            stored_parts == 1, f"--to peft: {stem}weight has {stored_parts} parts in transformers"
+        )
+        halves = [(lower, torch.block_diag(*upper.chunk(own_parts)))]
     added = []
-    for name, (a, b) in zip(line.theirs, halves, strict=True):
+    for name, (a, b) in zip(line.stored, halves, strict=True):
         form = layout.form(name)
         # peft's B has a row for each output, even where the matrix is stored as [in, out]
         if form is not None and form is not TURNED:
-            b = form.theirs(b, parts.model.config)
+            b = form.save(b, parts.model.config)
         added.append(Added(name.removesuffix(".weight"), a, b))
     return added
 

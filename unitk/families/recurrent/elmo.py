@@ -170,9 +170,9 @@ def state_of(arrays: Mapping[str, Tensor], sizes: Mapping[str, Any]) -> dict[str
         tensors[f"embed.convolutions.{number}.weight"] = weight.permute(2, 1, 0)
         tensors[f"embed.convolutions.{number}.bias"] = arrays[f"CNN/b_cnn_{number}"]
     for number in range(sizes["char_cnn"]["n_highway"]):
-        for ours, theirs in zip(HIGHWAY, GATES, strict=True):
-            tensor = arrays[f"CNN_high_{number}/{theirs}"]
-            tensors[f"embed.highways.{number}.{ours}"] = tensor.T if tensor.dim() > 1 else tensor
+        for leaf, gate in zip(HIGHWAY, GATES, strict=True):
+            tensor = arrays[f"CNN_high_{number}/{gate}"]
+            tensors[f"embed.highways.{number}.{leaf}"] = tensor.T if tensor.dim() > 1 else tensor
     tensors["embed.map.weight"] = arrays["CNN_proj/W_proj"].T
     tensors["embed.map.bias"] = arrays["CNN_proj/b_proj"]
     for way, prefix in enumerate(DIRECTIONS):

@@ -129,8 +129,8 @@ class LSTM(nn.Module):
             before = [part.index_select(1, order) for part in before]
             data, *after = _VF.lstm(packed.data, packed.batch_sizes, before, *how)
             after = [part.index_select(1, back) for part in after]
-            made = PackedSequence(data, *packed[1:])
-            out_NLP, _ = pad_packed_sequence(made, True, total_length=x_NLI.shape[1])
+            sorted_out = PackedSequence(data, *packed[1:])
+            out_NLP, _ = pad_packed_sequence(sorted_out, True, total_length=x_NLI.shape[1])
         return out_NLP, (after[0][0], after[1][0])
 
     def _by_steps(
@@ -148,13 +148,15 @@ class LSTM(nn.Module):
             enter, forget, value, leave = (gates_NG + F.linear(out_NP, around)).chunk(4, -1)
             cells = forget.sigmoid() * cell_NC + enter.sigmoid() * value.tanh()
             cells = cells.clamp(-cell_clip, cell_clip) if cell_clip else cells
-            made = leave.sigmoid() * cells.tanh()
+            step_NP = leave.sigmoid() * cells.tanh()
             if self.weight_hr is not None:
-                made = F.linear(made, self.weight_hr)
-            made = made.clamp(-projection_clip, projection_clip) if projection_clip else made
+                step_NP = F.linear(step_NP, self.weight_hr)
+            step_NP = (
+                step_NP.clamp(-projection_clip, projection_clip) if projection_clip else step_NP
+            )
             if not whole:  # behind its end a text has the state that it had there
                 cells = torch.where(real_N1, cells, cell_NC)
-                made = torch.where(real_N1, made, out_NP)
-            out_NP, cell_NC = made, cells
-            outputs.append(made if whole else made * real_N1)
+                step_NP = torch.where(real_N1, step_NP, out_NP)
+            out_NP, cell_NC = step_NP, cells
+            outputs.append(step_NP if whole else step_NP * real_N1)
         return torch.stack(outputs, 1), (out_NP, cell_NC)

@@ -22,7 +22,7 @@ from unitk.formats import settings
 from unitk.formats.archive import find_file, read_pickle, save_pickle, tensors_of
 from unitk.formats.base import Format, StoredModel
 from unitk.formats.dictionary import XLM_FIRST, XLMDictionary
-from unitk.formats.names import Layout, Theirs, cross_layer, equal_tensors, layer, prefix_names
+from unitk.formats.names import Layout, StoredNames, cross_layer, equal_tensors, layer, prefix_names
 from unitk.models.attention import CrossAttention, Fused, Source
 from unitk.registry import register
 from unitk.slots import SEG
@@ -70,7 +70,7 @@ class CrossBySegment(CrossAttention):
 
 def layout(config: TranslationConfig) -> Layout:
     """The table of names; those of the output maps of cross-attention end in their language."""
-    out: Theirs = "encoder_attn.#.out_lin"
+    out: StoredNames = "encoder_attn.#.out_lin"
     if config.cross_by_segment:
         out = tuple(f"{out}.{language}" for language in range(config.num_segments))
     kv = ("encoder_attn.#.k_lin", "encoder_attn.#.v_lin")
@@ -83,18 +83,18 @@ def layout(config: TranslationConfig) -> Layout:
     )
 
 
-def tower(root: str, ours: str) -> dict[str, Any]:
-    """The names of one tower; theirs begin with `root` and unitk's with `ours`."""
+def tower(root: str, prefix: str) -> dict[str, Any]:
+    """The names of one tower; XLM's begin with `root`, unitk's with `prefix`."""
     parts = layer(
         tuple(f"attentions.#.{part}_lin" for part in "qkv"),
         *("attentions.#.out_lin", "layer_norm1.#", "ffns.#.lin1", "ffns.#.lin2", "layer_norm2.#"),
     )
     return {
-        f"{ours}embed.tokens": f"{root}embeddings",
-        f"{ours}embed.positions": f"{root}position_embeddings",
-        f"{ours}embed.segments": f"{root}lang_embeddings",
-        f"{ours}embed.norm": f"{root}layer_norm_emb",
-        **prefix_names(root, f"{ours}layers.#.", parts),
+        f"{prefix}embed.tokens": f"{root}embeddings",
+        f"{prefix}embed.positions": f"{root}position_embeddings",
+        f"{prefix}embed.segments": f"{root}lang_embeddings",
+        f"{prefix}embed.norm": f"{root}layer_norm_emb",
+        **prefix_names(root, f"{prefix}layers.#.", parts),
     }
 
 
@@ -197,12 +197,12 @@ def write(parts: Loaded, folder: Path) -> None:
     if not isinstance(vocab.model, XLMDictionary):
         kind = vocab.model.kind
         raise UsageError(f"--to mass: a MASS for translation has XLM's dictionary, not {kind}")
-    theirs = layout(config).to_theirs(tensors, config, copies=True)
-    rows = len(theirs[WORDS])
-    theirs["encoder.pred_layer.proj.weight"] = theirs["encoder.embeddings.weight"]
-    theirs["encoder.pred_layer.proj.bias"] = torch.zeros(rows)
+    stored = layout(config).to_stored(tensors, config, copies=True)
+    rows = len(stored[WORDS])
+    stored["encoder.pred_layer.proj.weight"] = stored["encoder.embeddings.weight"]
+    stored["encoder.pred_layer.proj.bias"] = torch.zeros(rows)
     whole: dict[str, Any] = {"encoder": {}, "decoder": {}}
-    for name, tensor in theirs.items():
+    for name, tensor in stored.items():
         side, _, rest = name.partition(".")
         whole[side][rest] = tensor
     ids = {key: vocab.symbols[name] for name, key in INDEX.items()}

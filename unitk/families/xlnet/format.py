@@ -33,11 +33,11 @@ def split_heads(tensor: Tensor, config: ModelConfig) -> Tensor:
 
 
 IN_FRONT = Stored(
-    lambda stored, _: stored.flatten(-2).mT, lambda ours, config: split_heads(ours.mT, config)
+    lambda stored, _: stored.flatten(-2).mT, lambda tensor, config: split_heads(tensor.mT, config)
 )
 """Matrices that are stored as [D, H, K]: in front of what they are multiplied by."""
 HEADS = Stored(lambda stored, _: stored.flatten(-2), split_heads)
-QUERY = Stored(lambda stored, _: stored.flatten(0, 1), lambda ours, _: ours[None])
+QUERY = Stored(lambda stored, _: stored.flatten(0, 1), lambda tensor, _: tensor[None])
 """The vector that the query stream reads, which is stored as [1, 1, D]."""
 XLNET = Layout(
     {

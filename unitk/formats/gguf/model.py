@@ -21,7 +21,7 @@ from unitk.errors import UsageError, require
 from unitk.files import create
 from unitk.formats.base import Format
 from unitk.formats.gguf.vocabulary import Framing, tokenizer_entries
-from unitk.formats.names import HALVES, Layout, Stored, Theirs, prefix_names
+from unitk.formats.names import HALVES, Layout, Stored, StoredNames, prefix_names
 from unitk.formats.settings import find_differences
 from unitk.models.config import ModelConfig
 from unitk.models.relative import slow_down
@@ -37,7 +37,7 @@ LONGEST = 32_768  # positions, written for models without a limit
 BLOCK = 32  # inputs of a row that have one scale in 8 bits
 
 QUERIES_AND_KEYS = r"blk\.\d+\.attn_[qk](_norm)?\.(weight|bias)"
-MAPS: dict[str, Theirs] = {
+MAPS: dict[str, StoredNames] = {
     "attention.qkv": ("attn_q", "attn_k", "attn_v"),
     "attention.query": "attn_q",
     "attention.kv": ("attn_k", "attn_v"),
@@ -51,7 +51,7 @@ NORMS = {"attention_norm": "attn_norm", "ffn_norm": "ffn_norm"}
 AFTER = {"attention_after": "post_attention_norm", "ffn_after": "post_ffw_norm"}
 
 
-def _table(parts: Mapping[str, Theirs], forms: Mapping[str, Stored], **names: str) -> Layout:
+def _table(parts: Mapping[str, StoredNames], forms: Mapping[str, Stored], **names: str) -> Layout:
     """The table of names, with these parts of a layer."""
     return Layout(
         {
@@ -243,18 +243,18 @@ def write(parts: Loaded, folder: Path, dtype: Dtype = "f16") -> None:
     entries |= {f"{name}.{key}": value for key, value in entries_of(config, rows).items()}
     entries |= {f"{name}.{key}": value for key, value in stack.settings(config).items()}
     entries |= tokenizer_entries(task.vocab, rows, prompt)
-    theirs = stack.layout.to_theirs(tensors, config)
+    stored = stack.layout.to_stored(tensors, config)
     if config.rotary_wavelengths:
         # by what each pair's angle is divided: by the same without scaling, if it were one
         pairs = config.key_width // 2
         speed = config.rotary_base ** (-torch.arange(pairs, dtype=torch.float64) / pairs)
-        theirs["rope_freqs.weight"] = (speed / slow_down(config, speed)).float()
+        stored["rope_freqs.weight"] = (speed / slow_down(config, speed)).float()
     if importlib.util.find_spec("gguf") is None:
         raise UsageError("--to gguf needs the package gguf: pip install 'unitk[gguf]'")
     _save(
         folder / MODEL_FILE,
         entries,
-        {key: _pack(key, tensor, dtype) for key, tensor in theirs.items()},
+        {key: _pack(key, tensor, dtype) for key, tensor in stored.items()},
         dtype,
     )
 
@@ -303,11 +303,11 @@ def _save(
     kinds = {"f32": "ALL_F32", "f16": "MOSTLY_F16", "q8_0": "MOSTLY_Q8_0"}
     entries = {**settings, "general.file_type": int(LlamaFileType[kinds[dtype]])}
     # a number is stored as what it is in Python; of lists, the first element says it
-    put = {str: writer.add_string, bool: writer.add_bool, int: writer.add_uint32}
-    put |= {float: writer.add_float32}
+    writers = {str: writer.add_string, bool: writer.add_bool, int: writer.add_uint32}
+    writers |= {float: writer.add_float32}
     for key, value in entries.items():
         if key != "general.architecture":
-            put.get(type(value), writer.add_array)(key, value)
+            writers.get(type(value), writer.add_array)(key, value)
     for name, (values, kind) in tensors.items():
         writer.add_tensor(name, values, raw_dtype=kind)
     writer.write_header_to_file()

@@ -50,9 +50,9 @@ def check_config(declared: Mapping[str, Any], family: Family, where: object) -> 
     for key, feature in UNCOMPUTED.items():
         value = declared.get(key)
         if key not in read and value not in (None, False, 0, 1, {}, []):
-            shown = repr(value) if isinstance(value, int | float | str) else "set"
+            text = repr(value) if isinstance(value, int | float | str) else "set"
             raise CheckpointError(
-                f"{where}: unitk reads no model with {feature}, but {key} is {shown}"
+                f"{where}: unitk reads no model with {feature}, but {key} is {text}"
             )
     for key, kind in TYPES.items():
         if declared.get(key) is not None:
@@ -112,9 +112,9 @@ def check_word_output(
 ) -> None:
     """Raise `CheckpointError` if an output over words has another activation than the layers."""
     if family.gelu_output and config.head_transform and config.activation != "gelu":
-        got = declared.get("hidden_act")
+        value = declared.get("hidden_act")
         raise CheckpointError(
-            f"{where}: hidden_act must be 'gelu', got {got!r}: {family.name} has gelu in its "
+            f"{where}: hidden_act must be 'gelu', got {value!r}: {family.name} has gelu in its "
             "output layer, whatever hidden_act says"
         )
 

@@ -105,7 +105,7 @@ class Family:
     offset: Callable[[int], int] = lambda pad: 0
     """For writing: rows of the table of positions before that of position 0."""
     join: Callable[[dict[str, Tensor]], dict[str, Tensor]] = lambda tensors: tensors
-    """For writing: tensors of theirs that are stored as one."""
+    """For writing: transformers' tensors that are stored as one."""
     ends: bool = False
     """Whether the symbol that stands for a text comes last, as a segment of its own."""
     check: Callable[[ModelConfig], None] = lambda config: None
@@ -122,7 +122,7 @@ class Family:
         Those under a common name have their own. Raises `CheckpointError` for two numbers of heads.
         """
         settings = self.unpack(dict(declared), where)
-        synonyms = {key: theirs for theirs in self.keys.values() for key in theirs}
+        synonyms = {key: keys for keys in self.keys.values() for key in keys}
         for common, several in COMMON.items():
             specific = next((name for name in several if name in synonyms), common)
             known = common not in synonyms and specific in synonyms

@@ -180,8 +180,8 @@ def family_of(declared: Mapping[str, Any], tensors: Mapping[str, Tensor], where:
         raise CheckpointError(f"{where}: model_type must be one of {known}, got {kind!r}{hint}")
     classes = named_classes(declared, where)
     for name, family in known_families.items():
-        ours = re.compile(rf"{family.name}(Model|Encoder|PreTrained|For|LMHead|DoubleHeads)\w*")
-        if any(map(ours.fullmatch, classes)):
+        pattern = re.compile(rf"{family.name}(Model|Encoder|PreTrained|For|LMHead|DoubleHeads)\w*")
+        if any(map(pattern.fullmatch, classes)):
             return name
     older = {name: family for name, family in known_families.items() if name not in KIN}
     fitting = [name for name, family in older.items() if _matches(family, tensors, where)]
@@ -228,8 +228,8 @@ def rename_tensors(tensors: Mapping[str, Tensor], family: Family, path: Path) ->
     """
     root = family.root
     roots = set[str]()
-    for theirs in (*family.layout.names.values(), *family.layout.copies):
-        for name in (theirs,) if isinstance(theirs, str) else theirs:
+    for stored in (*family.layout.names.values(), *family.layout.copies):
+        for name in (stored,) if isinstance(stored, str) else stored:
             roots |= {name.partition(".")[0], name.removeprefix(root).partition(".")[0]}
     outputs = (*OUTPUTS, *family.outputs)
     roots |= {name.rstrip(".") for name in (*family.roots.values(), *outputs)}
@@ -259,7 +259,7 @@ def write(parts: Loaded, folder: Path, embeds: bool = False) -> None:
     check_sight(parts.task, family)
     lost = _warn_of_lost(parts, family, tensors)
     rows = len(tensors["embed.tokens.weight"])
-    theirs = ({} if parts.task.head else family.buffers(rows)) | translate(parts, tensors)
+    stored = ({} if parts.task.head else family.buffers(rows)) | translate(parts, tensors)
     entries = _settings_of(parts, kind, family, rows)
     # a class of left-to-right models fills masks, too, if it is told to see both sides
     fills = family.task == "mlm" or (family.both_ways and sight_of(parts.task) == BOTH)
@@ -277,7 +277,7 @@ def write(parts: Loaded, folder: Path, embeds: bool = False) -> None:
         options = {name: render(value) for name, value in vars(parts.task.config).items()}
         kept = {"task": parts.task.name, "options": options, "answers": parts.task.trained.pairs}
         entries[KEPT] = kept
-    write_safetensors(theirs, folder / "model.safetensors")
+    write_safetensors(stored, folder / "model.safetensors")
     write_json(family.pack(entries), folder / "config.json")
     if family.tokenizer:
         log.warning("AutoTokenizer takes %s; %s opens the written one", family.tokenizer, FAST)
@@ -319,42 +319,42 @@ def translate(parts: Loaded, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]
     """Rename and reshape weights, or their gradients, to those of transformers."""
     config, head = parts.model.config, parts.task.head
     family: Family = registry.get(MODEL_TYPE, type_of(parts))
-    ours = {name: tensor for name, tensor in tensors.items() if family.keeps(name, config)}
+    own = {name: tensor for name, tensor in tensors.items() if family.keeps(name, config)}
     # transformers fixes the number of rows before position 0
-    offset = family.offset(_pad(parts, len(ours["embed.tokens.weight"])))
-    count_from(ours, config.position_offset, offset)
+    offset = family.offset(_pad(parts, len(own["embed.tokens.weight"])))
+    count_from(own, config.position_offset, offset)
     layout = layout_of(family, config, head)
-    if VIRTUAL in ours and VIRTUAL not in layout.names:
+    if VIRTUAL in own and VIRTUAL not in layout.names:
         # rows beyond the vocabulary are no part of what transformers computes
         require(
             not parts.task.virtual,
             f"--to hf: {family.name} has no row for {', '.join(parts.task.virtual)}, "
             f"which task {parts.task.name} reads",
         )
-        del ours[VIRTUAL]
+        del own[VIRTUAL]
     double = bool(head) and ending_of(family, head) == DOUBLE
     kept = [f"heads.{head}:label." if head else "heads."]
     if double:
         kept.append("heads.lm.")
-    for name in [name for name in ours if name.startswith("heads.")]:
+    for name in [name for name in own if name.startswith("heads.")]:
         # few classes of transformers have other outputs beside a fine-tuned head
         if not name.startswith(tuple(kept)) or not name.startswith(("heads.lm.", *layout.names)):
-            del ours[name]
-    if "heads.lm.transform.dense.weight" in ours and "output_bias" not in family.keys:
-        ours.setdefault("heads.lm.bias", torch.zeros(len(ours["embed.tokens.weight"])))
-    theirs = family.join(layout.to_theirs(ours, config))
+            del own[name]
+    if "heads.lm.transform.dense.weight" in own and "output_bias" not in family.keys:
+        own.setdefault("heads.lm.bias", torch.zeros(len(own["embed.tokens.weight"])))
+    stored = family.join(layout.to_stored(own, config))
     if not config.tied:
-        theirs |= {a: theirs[b].clone() for a, b in _biases(family) if b in theirs}
+        stored |= {a: stored[b].clone() for a, b in _biases(family) if b in stored}
     if double:
-        theirs["multiple_choice_head.summary.bias"] = torch.zeros(1)
+        stored["multiple_choice_head.summary.bias"] = torch.zeros(1)
     # some classes keep the root that their family had in earlier versions
     root = family.roots.get(ending_of(family, head) if head else "")
     if root is None:
-        return theirs
+        return stored
     outputs = (*OUTPUTS, *family.outputs)
     return {
         name if name.startswith(outputs) else root + name.removeprefix(family.root): tensor
-        for name, tensor in theirs.items()
+        for name, tensor in stored.items()
     }
 
 

@@ -102,11 +102,11 @@ def _rename(declared: Mapping[str, Any], used: Mapping[str, str], file: Path) ->
     Those that only the other kind would read are checked, too.
     """
     renamed = {}
-    for theirs, ours in (BOTH | SEARCH | DRAWS).items():
-        if theirs in declared:
-            value = check_value(declared[theirs], float if ours in FLOATS else int, theirs, file)
-            if theirs in used:
-                renamed[ours] = value
+    for key, option in (BOTH | SEARCH | DRAWS).items():
+        if key in declared:
+            value = check_value(declared[key], float if option in FLOATS else int, key, file)
+            if key in used:
+                renamed[option] = value
     return renamed
 
 
@@ -291,7 +291,7 @@ def generation(parts: Loaded, rows: int) -> tuple[dict[str, Any], list[str]]:
     assert protocol is not None
     end = protocol.end if protocol.end < rows else None
     draws = bool(options.get("sampling"))
-    names = {ours: theirs for theirs, ours in (BOTH | (DRAWS if draws else SEARCH)).items()}
+    names = {option: key for key, option in (BOTH | (DRAWS if draws else SEARCH)).items()}
     if start is None:
         del names["no_repeat_ngram_size"]
     stops = {search: stop for stop, search in STOPS.items()}

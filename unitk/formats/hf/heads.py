@@ -116,15 +116,15 @@ def pooling_of(family: Family, ending: str, declared: Mapping[str, Any], where: 
     if not family.poolings or ending not in (TEXTS, CHOICES):
         return "slot"
     default = next(iter(family.poolings))
-    theirs = check_value(declared.get(POOLING, default), str, POOLING, where)
+    pooling = check_value(declared.get(POOLING, default), str, POOLING, where)
     # a choice is scored by one slot of each text
     known = {a: b for a, b in family.poolings.items() if b == "slot" or ending == TEXTS}
-    if theirs not in known:
+    if pooling not in known:
         raise CheckpointError(
             f"{where}: {POOLING} of {family.name}{ending} must be {' or '.join(known)}, got "
-            f"{theirs!r}"
+            f"{pooling!r}"
         )
-    return known[theirs]
+    return known[pooling]
 
 
 def head_layers(family: Family, ending: str) -> dict[str, Any]:
@@ -166,9 +166,9 @@ def head_settings(task: Task, config: ModelConfig, family: Family) -> dict[str, 
     twice = getattr(task.config, "both_orders", False)
     require(not twice, f"--to hf: {name} reads a pair in one order, not --task.both-orders")
     entries: dict[str, Any] = {"architectures": [name]} | (SUMMARY if ending == DOUBLE else {})
-    theirs = {ours: theirs for theirs, ours in family.poolings.items()}
-    if theirs and ending in (TEXTS, CHOICES):
-        entries[POOLING] = theirs[pooling]
+    keys = {pooling: keys for keys, pooling in family.poolings.items()}
+    if keys and ending in (TEXTS, CHOICES):
+        entries[POOLING] = keys[pooling]
     if task.head in (*PROBLEMS, "tag"):  # the others have a fixed number of outputs
         labels = task.trained.labels or ("LABEL_0",)
         entries["id2label"] = dict(enumerate(labels))

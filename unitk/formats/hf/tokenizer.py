@@ -234,7 +234,7 @@ def _sentencepiece(model: SentencePiece) -> dict[str, Any]:
     proto = ModelProto.of(model)
     plain = proto.of_kinds(NORMAL)
     unk = proto.kinds.index(UNKNOWN)
-    gone = list[str]()
+    lost = list[str]()
     if proto.is_bpe:
         ids = {name: i for i, name in enumerate(proto.names)}
         options = {"unk_token": proto.names[unk], "fuse_unk": True}
@@ -245,11 +245,11 @@ def _sentencepiece(model: SentencePiece) -> dict[str, Any]:
         tokenizer = Tokenizer(models.Unigram(pieces, unk, proto.has_bytes))
         # no text becomes these in sentencepiece; the library's unigram model would find them
         apart = [*proto.of_kinds(UNKNOWN, CONTROL), *(["<0xFF>"] if proto.has_bytes else [])]
-        cuts, gone = _cuts(apart, set(plain), proto.has_bytes)
+        cuts, lost = _cuts(apart, set(plain), proto.has_bytes)
         if cuts:
             pattern = R("|".join(cuts))
             tokenizer.pre_tokenizer = pre_tokenizers.Split(pattern, "merged_with_previous")
-    tokenizer.normalizer = normalizers.Sequence(_normalizers(model, proto.rules, gone))
+    tokenizer.normalizer = normalizers.Sequence(_normalizers(model, proto.rules, lost))
     strip = [decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), *strip])
     if proto.is_bpe:  # scores of 0 make the unigram model prefer them anyway
@@ -258,7 +258,7 @@ def _sentencepiece(model: SentencePiece) -> dict[str, Any]:
     return dict(json.loads(tokenizer.to_str()))
 
 
-def _normalizers(model: SentencePiece, rules: Mapping[int, Any], gone: Sequence[str]) -> list[Any]:
+def _normalizers(model: SentencePiece, rules: Mapping[int, Any], lost: Sequence[str]) -> list[Any]:
     """What a model does to a text before it is cut into pieces.
 
     Symbols that are `gone` are replaced by their first character.
@@ -274,7 +274,7 @@ def _normalizers(model: SentencePiece, rules: Mapping[int, Any], gone: Sequence[
     if rules.get(4, 1):  # remove_extra_whitespaces
         blanks = [(Regex(r"\A +"), ""), (Regex(" +"), "▁"), (Regex(r"▁+\z"), "")]
     steps += [
-        normalizers.Replace(*pair) for pair in [*blanks, *((symbol, symbol[0]) for symbol in gone)]
+        normalizers.Replace(*pair) for pair in [*blanks, *((symbol, symbol[0]) for symbol in lost)]
     ]
     if rules.get(3, 1):  # add_dummy_prefix
         steps.append(normalizers.Prepend("▁"))
@@ -334,7 +334,7 @@ def _cuts(apart: Sequence[str], plain: set[str], has_bytes: bool) -> tuple[list[
     consist of unknown characters only are replaced by one of these.
     """
     pairs = {piece[i : i + 2] for piece in plain for i in range(len(piece) - 1)}
-    cuts, gone = [], []
+    cuts, lost = [], []
     for symbol in apart:
         free = [
             i
@@ -346,10 +346,10 @@ def _cuts(apart: Sequence[str], plain: set[str], has_bytes: bool) -> tuple[list[
             rest = re.escape(symbol[free[0] :]).replace("FF", "[0-9A-F]{2}" if has_bytes else "FF")
             cuts.append(f"{re.escape(symbol[: free[0]])}(?={rest})")
         elif not has_bytes and not plain & set(symbol):
-            gone.append(symbol)
+            lost.append(symbol)
         else:
             log.warning("transformers reads %s in a text as the symbol", symbol)
-    return cuts, gone
+    return cuts, lost
 
 
 def _words(model: WordList) -> dict[str, Any]:

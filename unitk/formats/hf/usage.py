@@ -74,12 +74,12 @@ def check_sight(task: Task, family: Family) -> None:
 
     Logs a warning where the family's model gives the logits of a token at another slot.
     """
-    theirs = family.sights
-    ours = sight_of(task)
+    sights = family.sights
+    sight = sight_of(task)
     require(
-        ours in theirs,
-        f"--to hf: transformers' {family.name} reads texts from {theirs[0]}, but task {task.name} "
-        f"from {ours}",
+        sight in sights,
+        f"--to hf: transformers' {family.name} reads texts from {sights[0]}, but task {task.name} "
+        f"from {sight}",
     )
     if isinstance(task, MLM) and task.config.shift:
         log.warning("the exported model has the logits of token i at token i - 1 (--task.shift)")

@@ -32,32 +32,32 @@ def of_same_tasks(there: Settings, tasks: Mapping[str, str]) -> Settings:
     return Settings(settings)
 
 
-def differences(parsed: Parsed, there: Settings, checkpoint: Path, tower: str = "x") -> list[str]:
+def differences(parsed: Parsed, trained: Settings, checkpoint: Path, tower: str = "x") -> list[str]:
     """The options that were given and differ from the checkpoint that the weights come from."""
     arch = parsed.components["arch"]
-    named = list[str]()
+    texts = list[str]()
     component = replace(arch, config=arch.config.tower(tower))
-    unshaped = (key for name in UNSHAPED if (key := f"arch.{name}") in there)
-    theirs = Settings({key: there[key] for key in unshaped})
+    unshaped = (key for name in UNSHAPED if (key := f"arch.{name}") in trained)
+    recorded = Settings({key: trained[key] for key in unshaped})
     if tower == "x":
-        theirs = theirs.under(of_same_tasks(there, parsed.settings.tasks()))
-    elif tower == "enc" and "arch.encoder" in there:
+        recorded = recorded.under(of_same_tasks(trained, parsed.settings.tasks()))
+    elif tower == "enc" and "arch.encoder" in trained:
         return []  # its settings are those of a preset
-    here = replace(parsed, components=parsed.components | {"arch": component})
+    run = replace(parsed, components=parsed.components | {"arch": component})
     preset = dict[str, str]()
-    for key, text in here.differences(theirs).items():
-        what = f"{flag(key)} is {here.settings[key].text}, but {text} in {checkpoint}"
-        if here.settings[key].origin == Origin.PRESET and key != "arch.norm_eps":
-            preset[what] = f"{flag(key)} {text}"
-        named.append(what)
+    for key, value in run.differences(recorded).items():
+        text = f"{flag(key)} is {run.settings[key].text}, but {value} in {checkpoint}"
+        if run.settings[key].origin == Origin.PRESET and key != "arch.norm_eps":
+            preset[text] = f"{flag(key)} {value}"
+        texts.append(text)
     if preset:
         other = ", or leave out --arch" if tower == "x" else ""
         cure = f"add {' '.join(preset.values())}{other}"
-        if tower != "x" and (pair := pair_of(there)):
+        if tower != "x" and (pair := pair_of(trained)):
             cure = f"take --arch {pair}"
         cure = cure if component.config is arch.config else "choose another --arch.encoder"
         raise UsageError(f"{next(iter(preset))}: {cure}")
-    return named
+    return texts
 
 
 def check_frozen(

@@ -89,9 +89,9 @@ def _static(checkpoint: Checkpoint) -> Changes:
     """BART's settings, with tables of positions, which a file may leave out."""
     config, tensors, _, _ = checkpoint
     for name in POSITIONS:
-        theirs = f"{BART.names[name.removesuffix('.weight')]}.weight"
-        if theirs not in tensors:
-            tensors[theirs] = sinusoids(config.max_positions, config.width)
+        stored = f"{BART.names[name.removesuffix('.weight')]}.weight"
+        if stored not in tensors:
+            tensors[stored] = sinusoids(config.max_positions, config.width)
     return _bart(checkpoint)
 
 

@@ -15,7 +15,7 @@ from unitk.registry import register
 SIDES = ("encoder", "decoder")
 DEPTH = "num_hidden_layers"
 KEYS = {**BERT_KEYS, **keys(f"decoder_layers=decoder_{DEPTH}")}
-SAME = [theirs[0] for ours, theirs in BERT_KEYS.items() if ours != "num_layers"]
+SAME = [their_keys[0] for option, their_keys in BERT_KEYS.items() if option != "num_layers"]
 """Entries that both towers must have alike."""
 USUAL = {"vocab_size": 30522, **dict.fromkeys(SAME), "position_embedding_type": "absolute"}
 DECODES = {"is_decoder": True, "add_cross_attention": True}
@@ -37,7 +37,9 @@ def berts_table(*, shared: bool) -> Layout:
     """The table of names; a `shared` embedding is stored for both towers."""
     # the decoder is a BERT with an output layer, the encoder a bare one
     head = "decoder.cls.predictions."
-    embeddings = {f"encoder.{ours}": name for ours, name in bert_embeddings("encoder").items()}
+    embeddings = {
+        f"encoder.{own_name}": name for own_name, name in bert_embeddings("encoder").items()
+    }
     return Layout(
         {
             **embeddings,

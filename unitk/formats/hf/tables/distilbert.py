@@ -41,7 +41,9 @@ DISTILBERT = Layout(
     copies={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"},
     ignored=(r"distilbert\.embeddings\.position_ids",),
 )
-MPNET_KEYS = {ours: theirs for ours, theirs in BERT_KEYS.items() if ours != "num_segments"}
+MPNET_KEYS = {
+    option: their_keys for option, their_keys in BERT_KEYS.items() if option != "num_segments"
+}
 MPNET_LAYER = layer(
     tuple(f"attention.attn.{part}" for part in "qkv"),
     *("attention.attn.o", "attention.LayerNorm"),

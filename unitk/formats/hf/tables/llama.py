@@ -39,7 +39,7 @@ from unitk.formats.hf.layers import (
     rotary,
     rotary_of_types,
 )
-from unitk.formats.names import HALVES, LESS_ONE, Layout, Stored, Theirs, compose, prefix_names
+from unitk.formats.names import HALVES, LESS_ONE, Layout, Stored, StoredNames, compose, prefix_names
 from unitk.formats.settings import check_value, keys, refuse
 from unitk.models.config import ModelConfig
 from unitk.options.fields import render
@@ -55,7 +55,7 @@ GEMMA_KEYS = {
     **KEYS,
     **keys("activation=hidden_activation|hidden_act logit_cap=final_logit_softcapping"),
 }
-LAYER: dict[str, Theirs] = {
+LAYER: dict[str, StoredNames] = {
     "attention.qkv": tuple(f"self_attn.{part}_proj" for part in "qkv"),
     # queries whose heads share keys and values are a matrix of their own in unitk
     "attention.query": "self_attn.q_proj",
@@ -210,10 +210,10 @@ def _gemma3(checkpoint: Checkpoint) -> Changes:
     """Gemma 3's layers with a window and those without have bases of their own."""
     config, _, declared, where = checkpoint
     if declared.get("query_pre_attn_scalar", 256) != config.key_width:
-        got = declared.get("query_pre_attn_scalar", 256)
+        scalar = declared.get("query_pre_attn_scalar", 256)
         raise CheckpointError(
             f"{where}: unitk reads only query_pre_attn_scalar equal to head_dim "
-            f"{config.key_width}, got {got!r}"
+            f"{config.key_width}, got {scalar!r}"
         )
     interval = check_value(
         declared.get("sliding_window_pattern", 6), int, "sliding_window_pattern", where

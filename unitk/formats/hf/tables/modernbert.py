@@ -30,7 +30,7 @@ from unitk.formats.hf.layers import (
     rotary_of_types,
 )
 from unitk.formats.hf.tables.llama import LONGEST, WINDOWS
-from unitk.formats.names import FUSED, HALVES, Layout, Stored, Theirs, prefix_names
+from unitk.formats.names import FUSED, HALVES, Layout, Stored, StoredNames, prefix_names
 from unitk.formats.settings import check_value, keys, refuse, write
 from unitk.models.config import ModelConfig
 from unitk.registry import register
@@ -46,9 +46,9 @@ BASES = {FULL: ("global_rope_theta", 160000.0), SLIDING: ("local_rope_theta", 10
 ACTIVATION = "classifier_activation"
 
 
-def modernbert_layout(head: str, qkv: Theirs, form: dict[str, Stored]) -> Layout:
+def modernbert_layout(head: str, qkv: StoredNames, form: dict[str, Stored]) -> Layout:
     """The table of names; those of the layer before the output begin with `head`."""
-    layer: dict[str, Theirs] = {
+    layer: dict[str, StoredNames] = {
         # the first layer has no attention_norm
         "attention.qkv": qkv,
         "attention.out": "attn.Wo",

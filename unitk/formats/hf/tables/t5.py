@@ -37,7 +37,7 @@ PROJECTIONS = {
 """T5's `feed_forward_proj` -> whether there is a gate, and the activation."""
 
 
-def t5(side: str, ours: str, halves: tuple[str, ...]) -> dict[str, Any]:
+def t5(side: str, prefix: str, halves: tuple[str, ...]) -> dict[str, Any]:
     """The names of a tower of T5, whose parts of a block and halves of a gated map are numbered."""
     # a decoder's block has cross-attention as its part 1
     ffn = "2" if side == "decoder" else "1"
@@ -52,9 +52,9 @@ def t5(side: str, ours: str, halves: tuple[str, ...]) -> dict[str, Any]:
         parts |= cross_layer("1.EncDecAttention.q", kv, "1.EncDecAttention.o", "1.layer_norm")
     first = f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias"
     return {
-        f"{ours}relative.table": first,
-        f"{ours}norm": f"{side}.final_layer_norm",
-        **prefix_names(f"{side}.block.#.layer.", f"{ours}layers.#.", parts),
+        f"{prefix}relative.table": first,
+        f"{prefix}norm": f"{side}.final_layer_norm",
+        **prefix_names(f"{side}.block.#.layer.", f"{prefix}layers.#.", parts),
     }
 
 
@@ -98,10 +98,10 @@ def _t5(checkpoint: Checkpoint) -> Changes:
 
 
 def _about_t5(config: ModelConfig) -> Changes:
-    ours = (config.ffn_gate, config.activation)
-    projection = next((theirs for theirs, name in PROJECTIONS.items() if name == ours), None)
+    kind = (config.ffn_gate, config.activation)
+    projection = next((value for value, name in PROJECTIONS.items() if name == kind), None)
     if projection is None:
-        raise UsageError(f"--to hf: T5 has no feed-forward layer with {ours[1]} and gate {ours[0]}")
+        raise UsageError(f"--to hf: T5 has no feed-forward layer with {kind[1]} and gate {kind[0]}")
     return {"feed_forward_proj": projection, "scale_decoder_outputs": config.output_scale}
 
 

@@ -46,7 +46,7 @@ WRITTEN |= {"pad_token_id", "bos_token_id", "eos_token_id"}
 EMBED = "embed_tokens.weight"
 
 
-def tower_names(side: str, ours: str) -> dict[str, Any]:
+def tower_names(side: str, prefix: str) -> dict[str, Any]:
     """The names of a tower."""
     # queries and keys have no norms of their own
     layer = {name: LAYER[name] for name in LAYER if not name.endswith("_norm")}
@@ -56,26 +56,26 @@ def tower_names(side: str, ours: str) -> dict[str, Any]:
         kv = ("cross_attn.k_proj", "cross_attn.v_proj")
         layer |= cross_layer("cross_attn.q_proj", kv, "cross_attn.o_proj", "")
         norms["cross"] = "cross_attn"
-    for part, theirs in norms.items():
-        layer[f"{part}_norm"] = f"pre_{theirs}_layernorm"
-        layer[f"{part}_after"] = f"post_{theirs}_layernorm"
+    for part, place in norms.items():
+        layer[f"{part}_norm"] = f"pre_{place}_layernorm"
+        layer[f"{part}_after"] = f"post_{place}_layernorm"
     return {
-        f"{ours}embed.tokens": f"model.{side}.embed_tokens",
-        f"{ours}norm": f"model.{side}.norm",
-        **prefix_names(f"model.{side}.layers.#.", f"{ours}layers.#.", layer),
+        f"{prefix}embed.tokens": f"model.{side}.embed_tokens",
+        f"{prefix}norm": f"model.{side}.norm",
+        **prefix_names(f"model.{side}.layers.#.", f"{prefix}layers.#.", layer),
     }
 
 
 def towers_table(*, shared: bool) -> Layout:
     """The table of names; a `shared` embedding is stored for both towers."""
-    both = {f"model.encoder.{EMBED}": f"model.decoder.{EMBED}"}
+    shared_names = {f"model.encoder.{EMBED}": f"model.decoder.{EMBED}"}
     output = {"heads.lm.weight": "lm_head.out_proj.weight"}
     return Layout(
         {**tower_names("encoder", "encoder."), **tower_names("decoder", ""), **output},
         # nothing turns in cross-attention
         forms={r".*\.self_attn\.[qk]_proj\.weight": HALVES, r".*norm\.weight": LESS_ONE},
         copies={"lm_head.out_proj.weight": f"model.decoder.{EMBED}"},
-        twice=both if shared else {},
+        twice=shared_names if shared else {},
         ignored=(r".*\.rotary_emb\.inv_freq",),
     )
 
