@@ -57,8 +57,8 @@ def __getattr__(name: str) -> Any:
 
     if name in _PLACES:
         return import_object(f"unitk.{_PLACES[name]}")
-    globals()[name] = found = import_object("unitk.api.functions:function")(name)
-    return found
+    globals()[name] = function = import_object("unitk.api.functions:function")(name)
+    return function
 
 
 def __dir__() -> Iterable[str]:

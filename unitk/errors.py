@@ -40,7 +40,7 @@ def printable(text: object) -> str:
     text = str(text).replace(BUNDLED, "")
     with suppress(OSError):  # the folder may be gone
         text = re.sub(rf"(?<![^\s'\"(=]){re.escape(os.getcwd())}/(?=[\w.])", "", text)
-    return UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def say(*lines: object) -> None:

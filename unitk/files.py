@@ -101,9 +101,9 @@ def open_plain(path: Path, mode: str, newline: str | None = None) -> IO[Any]:
     def opener(name: str, flags: int) -> int:
         descriptor = os.open(name, flags & ~os.O_TRUNC | NO_LINK, 0o666)
         try:
-            found = os.fstat(descriptor)
-            require(stat.S_ISREG(found.st_mode), f"{path} is not a file")
-            require(found.st_nlink < 2, f"{path} is another file, too (a hard link): remove it")
+            status = os.fstat(descriptor)
+            require(stat.S_ISREG(status.st_mode), f"{path} is not a file")
+            require(status.st_nlink < 2, f"{path} is another file, too (a hard link): remove it")
             if flags & os.O_TRUNC:
                 os.ftruncate(descriptor, 0)
         except BaseException:
@@ -182,20 +182,20 @@ def new_folder(
         raise UsageError(f"{option} {dest} is a link: name {os.readlink(dest)} itself")
     real = real_path(dest)
     require(not os.path.ismount(real), f"{option} {dest} is a disk: name a folder in it")
-    made = [folder for folder in real.parents if not folder.exists()]
+    parents = [folder for folder in real.parents if not folder.exists()]
     with _in_one_line(dest, option, fault):
         try:
-            if made:
+            if parents:
                 real.parent.mkdir(parents=True, exist_ok=True)
             with reserve(dest, option):
-                there = dest if isinstance(dest, RemotePath) else real
-                empty = not there.exists() or (there.is_dir() and not any(there.iterdir()))
+                folder = dest if isinstance(dest, RemotePath) else real
+                empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
                 require(empty or replace, f"{option} {dest} exists already")
                 with fill_whole(real, folder=True) as part:
                     yield part
                 _deliver(real, dest)
         finally:
-            for folder in made:
+            for folder in parents:
                 with suppress(OSError):  # it holds `dest`, or somebody else uses it
                     folder.rmdir()
 
@@ -367,11 +367,11 @@ def digest(path: Path) -> str:
         key = at.st_dev, at.st_ino, at.st_size, at.st_mtime_ns, at.st_ctime_ns
         if key in _digests:
             return _digests[key]
-        found = hashlib.file_digest(file, "sha256").hexdigest()
+        hexdigest = hashlib.file_digest(file, "sha256").hexdigest()
     # what was written a moment ago may be written again without another time stamp
     if time.time_ns() - max(at.st_mtime_ns, at.st_ctime_ns) > SETTLED:
-        _digests[key] = found
-    return found
+        _digests[key] = hexdigest
+    return hexdigest
 
 
 def entry(path: Path) -> dict[str, Any]:
@@ -381,8 +381,8 @@ def entry(path: Path) -> dict[str, Any]:
 
 def below(folder: Path) -> dict[str, Path]:
     """Every file below a folder except its manifest, by its name in the manifest."""
-    found = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))}
-    return {name: path for name, path in found.items() if path.is_file() and name != MANIFEST}
+    paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))}
+    return {name: path for name, path in paths.items() if path.is_file() and name != MANIFEST}
 
 
 def differs(folder: Path, files: Any, hashed: Callable[[str], bool]) -> str | None:
@@ -397,8 +397,8 @@ def differs(folder: Path, files: Any, hashed: Callable[[str], bool]) -> str | No
             path = folder / name
             if not path.is_file():
                 return f"{name} of {MANIFEST} is missing"
-            if (found := path.stat().st_size) != (size := listed["size"]):
-                return f"{name} has {found:,} bytes, not the {size:,} of {MANIFEST}"
+            if (actual := path.stat().st_size) != (size := listed["size"]):
+                return f"{name} has {actual:,} bytes, not the {size:,} of {MANIFEST}"
             if hashed(name) and digest(path) != listed["sha256"]:
                 return f"{name} was altered: its SHA-256 is not that of {MANIFEST}"
     except OSError as error:

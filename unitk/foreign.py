@@ -35,18 +35,18 @@ def parse_json(
     """
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        made = dict(pairs)
-        if len(made) < len(pairs):
+        fields = dict(pairs)
+        if len(fields) < len(pairs):
             (twice, _), *_ = Counter(key for key, _ in pairs).most_common(1)
             raise error(f"{where}: an object has the key {twice!r} twice")
-        return made
+        return fields
 
     try:
         text = text if isinstance(text, str) else text.decode("utf-8-sig")
-        found = json.loads(text, **{"object_pairs_hook": unique, **(hooks or {})})
-        if ESCAPE.search(text) and (half := HALF.search(json.dumps(found, ensure_ascii=False))):
+        value = json.loads(text, **{"object_pairs_hook": unique, **(hooks or {})})
+        if ESCAPE.search(text) and (half := HALF.search(json.dumps(value, ensure_ascii=False))):
             raise error(f"{where}: {HALF_MESSAGE.format(half[0])}")
-        return found
+        return value
     except RecursionError as cause:  # brackets within brackets, a thousand deep
         raise error(f"{where}: not JSON (nested too deeply)") from cause
     except ValueError as cause:
@@ -83,10 +83,10 @@ def read_json(path: Path, error: type[UnitkError] = DataError) -> dict[str, Any]
         data = read_bytes(path)
     except OSError as cause:
         raise error(f"{path}: {cause.strerror}") from cause
-    found = parse_json(data, str(path), error)
-    if not isinstance(found, dict):
+    value = parse_json(data, str(path), error)
+    if not isinstance(value, dict):
         raise error(f"{path}: not a JSON object")
-    return found
+    return value
 
 
 class YamlText(str):
@@ -116,9 +116,9 @@ def parse_yaml(path: Path, named: str) -> Any:
             return node
 
         def construct_scalar(self, node: Any) -> YamlText:
-            found = YamlText(super().construct_scalar(node))
-            found.line = node.start_mark.line + 1
-            return found
+            text = YamlText(super().construct_scalar(node))
+            text.line = node.start_mark.line + 1
+            return text
 
     try:
         return yaml.load(path.read_text(encoding="utf-8"), Loader=Plain)

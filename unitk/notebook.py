@@ -37,7 +37,7 @@ def table(rows: Iterable[Sequence[str]], head: Sequence[str] = ()) -> str:
 
 def colour_tokens(tokens: Sequence[str], log_probs: Sequence[float]) -> str:
     """Tokens on a ground that is the greener the more probable they are; a pointer shows it."""
-    found = []
+    spans = []
     # an end that was never written has a probability and no token
     for token, gain in zip(tokens, log_probs, strict=False):
         share = math.exp(min(gain, 0.0)) if math.isfinite(gain) else 0.0
@@ -46,30 +46,30 @@ def colour_tokens(tokens: Sequence[str], log_probs: Sequence[float]) -> str:
         # a line may end between two tokens, before a word
         blank = " " if token.startswith(("\u2581", " ")) else ""
         text = escape(token.lstrip("\u2581 ")) or "&nbsp;"
-        found.append(f"{blank}<span style='{style}' title='{title}'>{text}</span>")
-    return "".join(found)
+        spans.append(f"{blank}<span style='{style}' title='{title}'>{text}</span>")
+    return "".join(spans)
 
 
-def outputs(found: Iterable[tuple[str, Sequence[OutputRow]]]) -> str:
+def outputs(outputs_of: Iterable[tuple[str, Sequence[OutputRow]]]) -> str:
     """The outputs of each source, best first, with the probability of each token as colour."""
     rows = []
-    for source, written in found:
-        for rank, one in enumerate(written):
+    for source, written in outputs_of:
+        for rank, row in enumerate(written):
             # the source stands beside its best output only
             shown = "" if rank else source if len(source) <= 160 else f"{source[:160]}..."
-            tokens = colour_tokens(one.tokens, one.log_probs)
-            if "".join(one.tokens).strip(f" {END}") != one.text.strip():  # what fills its blanks
-                tokens = f"{escape(one.text)}<br/>{tokens}"
-            rows.append((escape(shown), tokens, f"{one.score:.3f}"))
+            tokens = colour_tokens(row.tokens, row.log_probs)
+            if "".join(row.tokens).strip(f" {END}") != row.text.strip():  # what fills its blanks
+                tokens = f"{escape(row.text)}<br/>{tokens}"
+            rows.append((escape(shown), tokens, f"{row.score:.3f}"))
     about = "The greener a token, the more probable it was; point at it to read how much."
     return table(rows, ("source", "output", "score")) + f"<small>{about}</small>"
 
 
-def frame(page: str, height: int) -> str:
+def frame(html: str, height: int) -> str:
     """A whole page of HTML within a cell; its scripts see nothing of the notebook."""
     # a sandbox without allow-same-origin: the page reads nothing of the notebook's
     style = f"width:100%;height:{height}px;border:0"
-    return f"<iframe sandbox='allow-scripts' style='{style}' srcdoc='{escape(page)}'></iframe>"
+    return f"<iframe sandbox='allow-scripts' style='{style}' srcdoc='{escape(html)}'></iframe>"
 
 
 def curves(lines: Mapping[str, Sequence[tuple[float, float]]], title: str) -> str:

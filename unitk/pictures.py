@@ -162,9 +162,9 @@ def find_fonts(figure: Any) -> None:
             return set()
 
     texts = figure.findobj(Text)
-    wanted = {ord(char) for text in texts for char in text.get_text() if not char.isspace()}
+    needed = {ord(char) for text in texts for char in text.get_text() if not char.isspace()}
     plain = font_manager.FontProperties()
-    lacking = wanted - characters(font_manager.findfont(plain))
+    lacking = needed - characters(font_manager.findfont(plain))
     upright = [font for font in font_manager.fontManager.ttflist if font.style == "normal"]
     known = {
         font.name: characters(font.fname)

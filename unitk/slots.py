@@ -374,10 +374,10 @@ def _asks(examples: list[Example], towers: dict[str, _Packed]) -> dict[str, Ask]
         asks = [ask for ask, _ in numbered]
         tower = towers[asks[0].tower]
         questions = [ask.rows for ask in asks]
-        most = max(rows.shape[1] for rows in questions)
-        if most > 1:  # some questions read fewer slots than others: -1 stands behind these
+        width = max(rows.shape[1] for rows in questions)
+        if width > 1:  # some questions read fewer slots than others: -1 stands behind these
             questions = [
-                np.pad(rows, [(0, 0), (0, most - rows.shape[1])], constant_values=-1)
+                np.pad(rows, [(0, 0), (0, width - rows.shape[1])], constant_values=-1)
                 for rows in questions
             ]
         # slot of the example -> of all examples in a line -> flat place in [B, T]

@@ -72,7 +72,7 @@ def poisson_lengths(budget: int, mean: float, longest: int, rng: np.random.Gener
 
 
 def poisson_counts(
-    budget: int, mean: float, most: int, rng: np.random.Generator
+    budget: int, mean: float, max_zeros: int, rng: np.random.Generator
 ) -> tuple[Ids, int]:
     """Lengths above 0 from Poisson(mean), and the number of zeros drawn until they reach `budget`.
 
@@ -88,7 +88,7 @@ def poisson_counts(
         lengths[reached] -= total[reached] - budget
         drawn = lengths[: reached + 1]
         zeros = int((drawn == 0).sum())
-        if zeros <= most:
+        if zeros <= max_zeros:
             return drawn[drawn > 0], zeros
 
 
@@ -130,7 +130,7 @@ def poisson_spans(
     budget: int,
     mean: float,
     longest: int,
-    most: int,
+    max_spans: int,
     walls: Ids,
     rng: np.random.Generator,
 ) -> Spans:
@@ -143,7 +143,7 @@ def poisson_spans(
     tries = 0
     while True:
         lengths = poisson_lengths(budget, mean, longest, rng)
-        if len(lengths) > most or lengths.sum() + len(lengths) - 1 > size:
+        if len(lengths) > max_spans or lengths.sum() + len(lengths) - 1 > size:
             continue
         spans = scatter(rng.permutation(lengths), size, rng)
         tries += 1
@@ -154,7 +154,7 @@ def poisson_spans(
             return spans
 
 
-def sentence_spans(ends: Bools, budget: int, most: int, rng: np.random.Generator) -> Spans:
+def sentence_spans(ends: Bools, budget: int, max_spans: int, rng: np.random.Generator) -> Spans:
     """Whole sentences, drawn until `budget` tokens are reached, at most `most` of them.
 
     A sentence runs up to and including a token marked in `ends`.
@@ -162,7 +162,7 @@ def sentence_spans(ends: Bools, budget: int, most: int, rng: np.random.Generator
     stops = np.unique(np.append(np.flatnonzero(ends) + 1, len(ends)))
     sentences = rng.permutation(np.stack([np.append(0, stops[:-1]), stops], axis=1))
     reached = int(np.searchsorted(np.cumsum(sentences[:, 1] - sentences[:, 0]), budget))
-    return sentences[: min(reached + 1, most)]
+    return sentences[: min(reached + 1, max_spans)]
 
 
 def long_span(size: int, least: int, rng: np.random.Generator) -> Spans:
@@ -242,10 +242,10 @@ def block_places(
     hidden, not free or outside is drawn again (UniLMv2, algorithm 1). Returns the places, block by
     block, and the size of each block.
     """
-    most = min(budget, int(np.count_nonzero(free)))
+    goal = min(budget, int(np.count_nonzero(free)))
     open_ = bytearray(free.tobytes() + bytes(longest))  # nothing is open behind the end
     places, sizes = list[int](), list[int]()
-    while len(places) < most:
+    while len(places) < goal:
         if chance == 1 and b"\1\1" not in open_:
             chance = 0.0  # no place is left that has a neighbour: no draw would ever fit
         starts = rng.integers(len(free), size=64).tolist()  # one call for many draws
@@ -259,7 +259,7 @@ def block_places(
             else:
                 continue
             sizes.append(size)
-            if len(places) >= most:
+            if len(places) >= goal:
                 break
     return np.fromiter(places, np.int64), np.fromiter(sizes, np.int64)
 
@@ -305,7 +305,7 @@ def word_spans(
         if len(hidden) >= budget:
             break
         if anchor not in hidden:
-            shown = [place for place in range(start, stop) if place not in hidden]
+            shown = [index for index in range(start, stop) if index not in hidden]
             hidden.update(shown[: budget - len(hidden)])
     return np.sort(np.fromiter(hidden, np.int64, len(hidden)))
 

@@ -144,7 +144,7 @@ def isolate_errors(
         if len(items) == 1:
             return [error]
     # which one is wrong is found by each alone
-    return [found for item in items for found in isolate_errors([item], answer, wrong)]
+    return [result for item in items for result in isolate_errors([item], answer, wrong)]
 
 
 def check_read(texts: Iterable[Input]) -> None:
@@ -154,10 +154,10 @@ def check_read(texts: Iterable[Input]) -> None:
             raise DataError(text.error)
 
 
-def record(number: int, text: Input, found: dict[str, Any] | DataError) -> str:
+def record(number: int, text: Input, value: dict[str, Any] | DataError) -> str:
     """A json object for a text, with its answer or its error; `id` is its number or its own."""
     source = text.parts[0] if len(text.parts) == 1 else text.parts
-    about = {"error": str(found)} if isinstance(found, DataError) else {"source": source, **found}
+    about = {"error": str(value)} if isinstance(value, DataError) else {"source": source, **value}
     return json.dumps({"id": text.id or number, **about}, ensure_ascii=False)
 
 
@@ -178,15 +178,15 @@ def sink_of(options: Any, values: dict[str, str]) -> OutputFile | Printed:
 def dependencies_of(options: Any, values: dict[str, str]) -> dict[str, str]:
     """Everything that the output depends on; files are represented by their contents."""
     free = ("output", "overwrite", "resume", "config", "user_dir", "texts")
-    found = {name: text for name, text in values.items() if name not in free}
+    texts = {name: text for name, text in values.items() if name not in free}
     others = "output", "config", "user_dir", "checkpoint"
     for option in config.options(type(options)):
         path = getattr(options, option.name)
         if isinstance(path, Path) and option.name not in others and not is_stream(path):
-            found[option.name] = f"{path} ({content(path)})"
+            texts[option.name] = f"{path} ({content(path)})"
     paths = [find_checkpoint(path) for path in options.checkpoint]
-    found["checkpoint"] = ", ".join(f"{path.name} ({content(path)})" for path in paths)
-    return {config.flag(name)[2:]: text for name, text in found.items()} | {"version": VERSION}
+    texts["checkpoint"] = ", ".join(f"{path.name} ({content(path)})" for path in paths)
+    return {config.flag(name)[2:]: text for name, text in texts.items()} | {"version": VERSION}
 
 
 def content(path: Path) -> str:

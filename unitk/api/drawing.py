@@ -82,11 +82,11 @@ class Drawings(list[Drawing]):
     """The drawings of an example's towers; a notebook shows their masks, which can be explored."""
 
     def __repr__(self) -> str:
-        return "\n\n".join(one.table() for one in self)
+        return "\n\n".join(drawing.table() for drawing in self)
 
     def _repr_html_(self) -> str:
         # a frame does not grow with its page: a row of a mask has about 24 pixels
-        rows = sum(len(one.slots) + len(one.record()["fields"]) for one in self)
+        rows = sum(len(drawing.slots) + len(drawing.record()["fields"]) for drawing in self)
         return notebook.frame(page(self), 200 + 24 * rows)
 
 
@@ -113,7 +113,7 @@ def lay_out_text(
 
 def drawings(title: str, task: Task, example: Example, order: str = "memory") -> Drawings:
     """Draw each tower; `order` is that of the task (memory), or that of positions (pos)."""
-    found = Drawings()
+    every = Drawings()
     vocab = task.vocab
     symbols = ("mask", "gmask", "smask")
     masked = frozenset(vocab.symbols[name] for name in symbols if name in vocab.symbols)
@@ -130,15 +130,17 @@ def drawings(title: str, task: Task, example: Example, order: str = "memory") ->
             slots = slots.take(places)
             labels = {i: labels[row] for i, row in enumerate(places.tolist()) if row in labels}
             beside = {name: own[places] for name, own in beside.items()}
-        found.append(
+        every.append(
             Drawing(title, tower, slots, _names(task, slots.token), labels, masked, beside)
         )
-    return found
+    return every
 
 
-def page(found: Sequence[Drawing]) -> str:
+def page(parts: Sequence[Drawing]) -> str:
     """One HTML file with interactive masks, which needs no other file."""
-    return html_page(found[0].title, PAGE / "mask", "drawMask", [one.record() for one in found])
+    return html_page(
+        parts[0].title, PAGE / "mask", "drawMask", [drawing.record() for drawing in parts]
+    )
 
 
 def html_page(title: str, parts: Path, draw: str, data: Sequence[Any]) -> str:

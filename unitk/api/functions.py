@@ -83,9 +83,9 @@ def run_verb(verb: Verb, arguments: Mapping[str, object], name: str) -> Any:
     printed = known.get("output") == STDOUT  # what is found, unless there is a file for it
     idle = "output_format" in known and "output_format" in arguments
     files = as_files(arguments, verb.records)
-    with files as found, naming_files(verb, words := [*option_words(found), *behind]):
+    with files as given_files, naming_files(verb, words := [*option_words(given_files), *behind]):
         given = verb.parsed(words, name)
-        if verb.value is None or (printed and found.get("output") is not None):
+        if verb.value is None or (printed and given_files.get("output") is not None):
             return verb.act(given)
         require(not idle, "--output-format has no effect in Python, where answers are returned")
         return verb.value(given)

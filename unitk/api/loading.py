@@ -63,14 +63,14 @@ def load(
     require(len(paths) > 0, "--checkpoint is needed: a list of models is empty")
     given = _settings_of(options, user_dir)
     loaded = _open_each(paths, device, task, format, vocab, given)
-    tasks = [one.task for one in loaded]
-    models = [one.model.to(device) for one in loaded]
+    tasks = [part.task for part in loaded]
+    models = [part.model.to(device) for part in loaded]
     size = sum(parameter.numel() for model in models for parameter in model.parameters())
     about = {
         "model": " + ".join(path.name or str(path) for path in paths),
         "size": f"{size / 1e6:.1f} M parameters, {len(tasks[0].vocab):,} tokens",
     }
-    defaults = [one.decoding for one in loaded] if format else [*map(read_defaults, paths)]
+    defaults = [part.decoding for part in loaded] if format else [*map(read_defaults, paths)]
     if any(options != defaults[0] for options in defaults):
         log.warning("the models differ in %s: that of %s is used", NAME, paths[0])
     if len(loaded) == 1:

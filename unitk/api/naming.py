@@ -85,5 +85,5 @@ def _beginnings(path: str) -> list[str]:
     """How messages may begin that are about a path, or about a file that it stands for."""
     if path == "-":
         return ["standard input"]
-    found = glob.glob("*" if path == "." else path, recursive=True)
-    return [path, os.path.abspath(path), *found]
+    matches = glob.glob("*" if path == "." else path, recursive=True)
+    return [path, os.path.abspath(path), *matches]

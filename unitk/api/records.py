@@ -70,11 +70,13 @@ def _check_names(name: str, value: object) -> None:
     """Raise UsageError where a list has texts instead of names of files."""
     if not isinstance(value, list | tuple):
         return
-    for one in value:
-        words = isinstance(one, str) and len(one.split()) > 1 and "://" not in one and not glob(one)
+    for item in value:
+        text = (
+            isinstance(item, str) and len(item.split()) > 1 and "://" not in item and not glob(item)
+        )
         require(
-            not words,
-            f"--{name}: there is no file {show_value(one)}; "
+            not text,
+            f"--{name}: there is no file {show_value(item)}; "
             'a text in memory is a record: {"text": ...}',
         )
 

@@ -102,10 +102,10 @@ class TextModel(nn.Module):
             return [np.array(self.task.vocab.encode(text), np.int64) for text in texts]
 
         sources = encoded(texts)
-        wanted = [None] * len(sources) if targets is None else encoded(targets)
+        ids_of_targets = [None] * len(sources) if targets is None else encoded(targets)
         require(len(sources) > 0, "texts: none is given")
-        require(len(wanted) == len(sources), "there must be a target for each text")
-        return list(zip(sources, wanted, strict=True))
+        require(len(ids_of_targets) == len(sources), "there must be a target for each text")
+        return list(zip(sources, ids_of_targets, strict=True))
 
     def _lay_out(self, texts: Sequence[str], targets: Sequence[str] | None) -> list[Example]:
         several = len(self.model.towers) > 1

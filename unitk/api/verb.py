@@ -52,7 +52,7 @@ class Verb:
             # whoever wrote no flag reads the name of the usage line: PATHS rather than --paths
             if (own := self.words) and not any(word.startswith(f"--{own}") for word in argv):
                 flag = re.compile(rf"(?<![\w-])--{own}\b(?![.-])")
-                error.args = tuple(flag.sub(own.upper(), str(one)) for one in error.args)
+                error.args = tuple(flag.sub(own.upper(), str(text)) for text in error.args)
             raise
 
     def parsed(self, argv: Sequence[str], name: str = "") -> Any:
@@ -81,9 +81,9 @@ class VerbGroup:
         own = registry.name_of("verb", self)
         if not argv or argv[0] in HELP:
             print(f"unitk {own} VERB [options]", "", "Verbs:", sep="\n")
-            for name, one in self.verbs.items():
-                page = " ".join((one.options.__doc__ or "").split())
-                about = re.split("[.:] ", page)[0].rstrip(".")
+            for name, member in self.verbs.items():
+                help_text = " ".join((member.options.__doc__ or "").split())
+                about = re.split("[.:] ", help_text)[0].rstrip(".")
                 print(f"  {name:<15}{about[0].lower()}{about[1:]}")
             print("", f"`unitk {own} VERB --help` lists a verb's options.", sep="\n")
             raise SystemExit(0)
@@ -95,5 +95,5 @@ class VerbGroup:
 
 def find_verb(name: str) -> Verb | VerbGroup:
     """Import the module of a verb, and return the verb."""
-    found: Verb | VerbGroup = registry.get("verb", name.replace("-", "_"))
-    return found
+    verb_of_name: Verb | VerbGroup = registry.get("verb", name.replace("-", "_"))
+    return verb_of_name

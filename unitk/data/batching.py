@@ -182,8 +182,8 @@ class Feed:
                 numbers, batches = make(today, epoch, ids, shares, (step, total))
                 weights = self.examples.ask_weights(step, total)
                 # where a resumed run goes on: behind the last update the next epoch begins
-                place = (epoch + 1, 0) if cursor == len(today) else (epoch, cursor)
-                yield Update(*place, batches, numbers, ids, shares, weights, begins=not begin)
+                position = (epoch + 1, 0) if cursor == len(today) else (epoch, cursor)
+                yield Update(*position, batches, numbers, ids, shares, weights, begins=not begin)
             epoch += 1
             cursor = 0
 
@@ -193,9 +193,9 @@ class Feed:
         """The stateful rows of this rank, in equally many micro-batches on every rank."""
         rows = np.arange(self.rows).reshape(self.world, -1)[self.rank]  # the same in every update
         # all ranks make equally many micro-batches: the longest text of the update decides
-        most = max(1, self.max_tokens // int(today.bound[ids].max()))
+        rows_a_batch = max(1, self.max_tokens // int(today.bound[ids].max()))
         batches = []
-        for chunk in np.array_split(rows, -(-len(rows) // most)):
+        for chunk in np.array_split(rows, -(-len(rows) // rows_a_batch)):
             drawn = draw_all(self.examples, self.seed, epoch, ids[chunk], when)
             batch = collate([[example] for example in drawn])
             batches.append(replace(batch, stateful_rows=chunk))
@@ -333,9 +333,9 @@ class FixedBatches:
             yield number, batch if number <= last else without_weight(batch)
 
 
-def spread(count: int, most: int | None) -> Ids:
+def spread(count: int, limit: int | None) -> Ids:
     """At most `most` numbers below `count`, at equal distances: neighbours may share a document."""
-    return np.linspace(0, count - 1, min(most or count, count)).astype(int)
+    return np.linspace(0, count - 1, min(limit or count, count)).astype(int)
 
 
 def single_batches(examples: Examples, ids: Ids, max_tokens: int) -> Iterator[Batch]:
@@ -345,7 +345,7 @@ def single_batches(examples: Examples, ids: Ids, max_tokens: int) -> Iterator[Ba
     """
     bounds = examples.bounds(0)
     for lot in micro_batches(ids, bounds, max_tokens, 1, padded=True):
-        yield collate([[one] for one in draw_all(examples, 0, 0, lot)])
+        yield collate([[example] for example in draw_all(examples, 0, 0, lot)])
 
 
 def prefetch(updates: Iterator[T]) -> Generator[T, None, None]:

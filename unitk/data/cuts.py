@@ -377,8 +377,8 @@ def shorten_parts(a: Ids, b: Ids, size: int, rng: np.random.Generator) -> tuple[
         (b, np.where(long_a > long_b, 0, first) + (rest + 1) // 2),
     ]
     fronts = [rng.binomial(lost, 0.5) for _, lost in cuts]
-    one, two = (
+    a, b = (
         np.stack([part[:, 0] + front, part[:, 1] - (lost - front)], axis=1)
         for (part, lost), front in zip(cuts, fronts, strict=True)
     )
-    return one, two
+    return a, b

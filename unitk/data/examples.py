@@ -327,8 +327,8 @@ def _check_records(name: str, task: Task, corpus: Any) -> None:
         f"{form} (unitk preprocess --labels)",
     )
     if count := len(task.fields):
-        least, most = min(corpus.source_parts), max(corpus.source_parts)
-        fits = least >= count and (form == "choice" or most == count)
+        least, largest = min(corpus.source_parts), max(corpus.source_parts)
+        fits = least >= count and (form == "choice" or largest == count)
         names = ",".join(task.fields)
         require(
             fits,

@@ -142,9 +142,9 @@ class Laid(Examples):
             require(fits, f"{where} lays out ids that are not below {size}, the vocabulary")
         for ask in example.asks:
             if ask.head == "lm" and ask.among is None and len(ask.label):
-                least, most = ask.label.min(), ask.label.max()
+                least, largest = ask.label.min(), ask.label.max()
                 require(
-                    0 <= least <= most < len(task.vocab),
+                    0 <= least <= largest < len(task.vocab),
                     f"{where} asks for ids that are not below {len(task.vocab)}, the vocabulary",
                 )
         if fault := misfit(example, self.tables):
@@ -235,13 +235,13 @@ class LaidRecords(Laid):
             self.chosen = drawn.few.chosen
         self.shortened = "; ".join(self._truncation_notes(kind.noun, *most))
 
-    def _describe(self, noun: str, most: int, few: Few | None) -> str:
+    def _describe(self, noun: str, max_source: int, few: Few | None) -> str:
         """How many records there are, of how many tokens."""
         questions = sum(map(len, self.corpora))
         count = len(self.items.lengths)
         records = amount(count, noun)
         if questions < count:
-            windows = f"{count:,} windows of up to {most} source tokens (--max-source-len)"
+            windows = f"{count:,} windows of up to {max_source} source tokens (--max-source-len)"
             records = f"{amount(questions, 'questions')} in {windows},"
         about = f"{records} of {self.items.lengths.sum():,} tokens{self.corpora[0].note}"
         return f"{amount(few.count, 'texts')} of each class among {about}" if few else about
@@ -339,9 +339,9 @@ def _truncation_note(task: Task, count: int, source: Callable[[int], list[Ids]])
         return []
     sample = f" (of {count:,}, a sample)" if count > len(looked) else ""
     room = task.trained.room
-    most = f", or than {room - task.frame}" if room else ""
+    beyond = f", or than {room - task.frame}" if room else ""
     return [
         f"the encoder reads only the beginnings of {few:,} of {len(looked):,} texts{sample}: "
         "in its own vocabulary (--task.source-vocab) "
-        f"they have more than twice their tokens{most}"
+        f"they have more than twice their tokens{beyond}"
     ]

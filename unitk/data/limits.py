@@ -130,8 +130,8 @@ def tables_of(arch: Any) -> dict[str, list[int]]:
 def misfit(example: Example, tables: dict[str, list[int]]) -> str:
     """A message about a value of an example that has no row in its table; "" if all have one."""
     for name, slots in example.towers.items():
-        most = slots.table[POS : SEG + 1].max(axis=1).tolist()
-        for last, size, (table, what) in zip(most, tables[name], TABLES.items(), strict=True):
+        largest = slots.table[POS : SEG + 1].max(axis=1).tolist()
+        for last, size, (table, what) in zip(largest, tables[name], TABLES.items(), strict=True):
             if 0 < size <= last:
                 return f"{what} {last} is beyond {flag('arch.' + table)} {size}"
     (rows,) = tables["task"]
@@ -166,10 +166,10 @@ def towers_fault(task: Any, needed: set[str], parsed: Parsed) -> str:
     """The message that a task needs other towers than those of a run's architecture, with cures."""
     arch = parsed.components["arch"]
     started = vars(parsed.main).get("init_from")
-    there = frozenset(arch.config.towers)
+    present = frozenset(arch.config.towers)
     (needs, _), (has, tasks) = (
         TOWERS.get(frozenset(own), (f"the towers {' and '.join(sorted(own))}", ()))
-        for own in (needed, there)
+        for own in (needed, present)
     )
     own = f"--arch {task.component('arch', task.config)}"
     cures = [f"{own} without --init-from" if started else own]
@@ -177,7 +177,7 @@ def towers_fault(task: Any, needed: set[str], parsed: Parsed) -> str:
     if started and "dec" in needed and (pair := pair_of(parsed.settings)):
         cures.insert(0, f"--arch {pair} --init-encoder {started} --init-decoder {started}")
     if "towers" in vars(task.config):
-        cures.insert(0, f"--task.towers {'one' if 'x' in there else 'two'}")
+        cures.insert(0, f"--task.towers {'one' if 'x' in present else 'two'}")
     if tasks:
         cures.append(f"--task {' or '.join(tasks)}")
     what = f"--task {task.name} needs {needs}, but --arch {arch.name} has {has}"

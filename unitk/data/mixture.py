@@ -56,7 +56,7 @@ class Part(Examples):
         """The examples [start, stop) of this task that replace each of `lead`; at least one."""
         counts, own_counts = self.lead.counts(epoch), self.own.counts(epoch)
         # example i of a corpus' n stands for [i m / n, (i + 1) m / n) of the m that it has there
-        first, begin = (np.cumsum(each) - each for each in (counts, own_counts))
+        first, begin = (np.cumsum(numbers) - numbers for numbers in (counts, own_counts))
         corpus = np.searchsorted(first + counts, ids, "right")
         i = ids - first[corpus]
         n = counts[corpus]
@@ -78,7 +78,7 @@ class Mixed(Examples):
 
     def __init__(self, laid: Mapping[str, Laid], tasks: Mapping[str, Component]) -> None:
         self.tasks = tasks
-        self.lead = lead = min(laid.values(), key=lambda one: int(one.counts(0).sum()))
+        self.lead = lead = min(laid.values(), key=lambda of_task: int(of_task.counts(0).sum()))
         parts = [Part(name, examples, lead) for name, examples in laid.items()]
         several = any(part.recut for part in parts)
         for name, examples in laid.items():

@@ -34,7 +34,7 @@ def make_fixed(examples: Sequence[Example], shape: tuple[int, int]) -> Batch:
     """Pack examples into the rows of the shape, or into some eighths of them; where it is too small
     for all, there are more."""
     rows, width = shape
-    packed = pack([one.towers[one.decoded].table.shape[1] for one in examples], width)
+    packed = pack([example.towers[example.decoded].table.shape[1] for example in examples], width)
     # fewer where tasks share an update, and in the last one of an epoch
     step = -(-rows // FRACTIONS)
     if not rows - step < len(packed) <= rows:
@@ -63,7 +63,7 @@ def pad_batch(batch: Batch, rows: int, width: int) -> Batch:
     padded = replace(
         batch,
         towers={name: wide},
-        asks={ask: _pad(one, before, width) for ask, one in batch.asks.items()},
+        asks={ask: _pad(asked, before, width) for ask, asked in batch.asks.items()},
         num_keys={name: width},
         sight={name: "rule"},
         docs=extended(batch.docs, -1),

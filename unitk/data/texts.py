@@ -69,11 +69,11 @@ class Texts(Joined):
         """
         self.size = size or self.size
         self.cuts = list[Cut]()
-        for number, one in enumerate(self.corpora):
+        for number, corpus in enumerate(self.corpora):
             rng = np.random.default_rng([self.seed, epoch, number])
-            self.cuts.append(cut(self.blocks, one.sentences, one.documents, self.size, rng))
-        self.lengths = self._doubled(np.concatenate([one.lengths for one in self.cuts]))
-        self.first = [0, *itertools.accumulate(len(one.starts) for one in self.cuts)]
+            self.cuts.append(cut(self.blocks, corpus.sentences, corpus.documents, self.size, rng))
+        self.lengths = self._doubled(np.concatenate([part.lengths for part in self.cuts]))
+        self.first = [0, *itertools.accumulate(len(part.starts) for part in self.cuts)]
         self._words: Ids | None = None
         self.epoch = epoch
 
@@ -82,13 +82,13 @@ class Texts(Joined):
         if not all(corpus.has(WORDS) for corpus in self.corpora):
             return None
         if self._words is None:
-            each = [np.empty(0, np.int64)]
+            words_of_blocks = [np.empty(0, np.int64)]
             for corpus, cut in zip(self.corpora, self.cuts, strict=True):
                 runs = np.stack([cut.starts, cut.stops], axis=1), cut.seconds.reshape(-1, 2)
                 counts = [np.diff(_words_before(corpus, run))[:, 0] for run in runs if len(run)]
                 if counts:
-                    each.append(np.sum(counts, axis=0))
-            self._words = self._doubled(np.concatenate(each))
+                    words_of_blocks.append(np.sum(counts, axis=0))
+            self._words = self._doubled(np.concatenate(words_of_blocks))
         return self._words
 
     def _doubled(self, table: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -117,9 +117,9 @@ class Texts(Joined):
         parts = [corpus.tokens(*run) for run in runs]
         notes = corpus.notes(*runs)
         begins, ends = block.edges[i].tolist() if len(block.edges) else (True, True)
-        place = begins, ends, self.carried, lambda: self.neighbors(which, i)
+        position = begins, ends, self.carried, lambda: self.neighbors(which, i)
         if not len(block.breaks):
-            return Text(parts, lambda: _sentences(corpus, runs), notes, flag, when, *place)
+            return Text(parts, lambda: _sentences(corpus, runs), notes, flag, when, *position)
         inside = block.breaks[slice(*block.inside[i])] - runs[0][0]
         # a separator closes each document that ends inside the block
         parts = [_insert(parts[0], inside, self.separator)]
@@ -130,7 +130,7 @@ class Texts(Joined):
             sentences = _sentences(corpus, runs)
             return sentences + np.searchsorted(inside, sentences, "right") * (sentences > 0)
 
-        return Text(parts, borders, notes, flag, when, *place)
+        return Text(parts, borders, notes, flag, when, *position)
 
     def neighbors(self, which: int, i: int) -> tuple[Ids, Ids]:
         """The symbol before and the symbol behind block i of a corpus, [1] or [] each."""
@@ -186,7 +186,7 @@ class Records(Joined):
         self.max_source = max_source
         self.max_target = max_target
         source, target, self.parts = (
-            np.concatenate([getattr(one, name) for one in corpora])
+            np.concatenate([getattr(corpus, name) for corpus in corpora])
             for name in ("source_lengths", "target_lengths", "source_parts")
         )
         self.source_lengths: Ids = np.minimum(source, max_source)
@@ -209,10 +209,10 @@ class Windows:
     A window that does not contain the whole answer has none, as in BERT's run_squad.py.
     """
 
-    def __init__(self, corpus: Labelled, most: int) -> None:
+    def __init__(self, corpus: Labelled, max_source: int) -> None:
         self.corpus = corpus
         passages = np.diff(corpus.sentences)[corpus.documents[1:] - 1]
-        self.size = np.maximum(most - (corpus.source_lengths - passages), 0)
+        self.size = np.maximum(max_source - (corpus.source_lengths - passages), 0)
         self.question, self.start = windows(passages, self.size)
         cut = np.maximum(passages - self.size, 0) * (self.size > 0)
         self.source_lengths: Ids = (corpus.source_lengths - cut)[self.question]
@@ -231,9 +231,9 @@ class Windows:
         span = span - start if whole else np.full(2, -1)
         return [*parts[:-1], parts[-1][start : start + size]], span
 
-    def shorten(self, span: Any, source: list[Ids], most: int) -> tuple[list[Ids], Any]:
+    def shorten(self, span: Any, source: list[Ids], limit: int) -> tuple[list[Ids], Any]:
         """Truncate question and window if the question alone is too long."""
-        return self.corpus.shorten(span, source, most)
+        return self.corpus.shorten(span, source, limit)
 
 
 def windows(lengths: Ids, sizes: Ids) -> tuple[Ids, Ids]:

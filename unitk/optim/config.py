@@ -75,7 +75,7 @@ class OptimizerConfig(Checked):
     def uses(self, option: str, decay: float, distance: int) -> bool:
         """Whether an option of these counts for a parameter, which decays by so much and is so many
         layers away from the output."""
-        known = option in {one.name for one in fields(self)}
+        known = option in {field.name for field in fields(self)}
         return known and (option != "layer_decay" or distance > 0)
 
 
@@ -233,7 +233,7 @@ def _rule(text: str, optimizer: OptimizerConfig) -> GroupRule:
         known = kinds | {"lr_factor": float, "lr_schedule": Schedule}
         option = key.replace("_", "-")
         if key not in known:
-            names = [one.replace("_", "-") for one in [*known, "optimizer"]]
+            names = [field_name.replace("_", "-") for field_name in [*known, "optimizer"]]
             hint = nearest(option, names) or f" (known: {', '.join(names)})"
             raise UsageError(f"{where}: there is no {option!r}{hint}")
         values[key] = parse_value(value, known[key], f"{where} {option}")

@@ -43,18 +43,18 @@ class BertAdam(torch.optim.Optimizer):
         """One update with the gradients, which are clipped in place."""
         config = self.config
         for group in self.param_groups:
-            parameters = [one for one in group["params"] if one.grad is not None]
+            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
             if not parameters:
                 continue
-            grads = [one.grad for one in parameters]
-            for one in parameters:
+            grads = [parameter.grad for parameter in parameters]
+            for parameter in parameters:
                 if config.clip_norm:
-                    nn.utils.clip_grad_norm_([one], config.clip_norm)
-                if not self.state[one]:
-                    self.state[one]["exp_avg"] = torch.zeros_like(one)
-                    self.state[one]["exp_avg_sq"] = torch.zeros_like(one)
-            means = [self.state[one]["exp_avg"] for one in parameters]
-            squares = [self.state[one]["exp_avg_sq"] for one in parameters]
+                    nn.utils.clip_grad_norm_([parameter], config.clip_norm)
+                if not self.state[parameter]:
+                    self.state[parameter]["exp_avg"] = torch.zeros_like(parameter)
+                    self.state[parameter]["exp_avg_sq"] = torch.zeros_like(parameter)
+            means = [self.state[parameter]["exp_avg"] for parameter in parameters]
+            squares = [self.state[parameter]["exp_avg_sq"] for parameter in parameters]
             torch._foreach_lerp_(means, grads, 1 - config.betas[0])
             torch._foreach_mul_(squares, config.betas[1])
             torch._foreach_addcmul_(squares, grads, grads, 1 - config.betas[1])
@@ -77,22 +77,22 @@ class Lamb(torch.optim.Optimizer):
         config = self.config
         first, second = self.config.betas
         for group in self.param_groups:
-            for one in group["params"]:
-                if one.grad is None:
+            for parameter in group["params"]:
+                if parameter.grad is None:
                     continue
-                state = self.state[one]
+                state = self.state[parameter]
                 decay = group["weight_decay"]
                 if not state:
-                    state |= {"step": 0, "exp_avg": torch.zeros_like(one)}
-                    state["exp_avg_sq"] = torch.zeros_like(one)
+                    state |= {"step": 0, "exp_avg": torch.zeros_like(parameter)}
+                    state["exp_avg_sq"] = torch.zeros_like(parameter)
                 state["step"] += 1
-                mean = state["exp_avg"].lerp_(one.grad, 1 - first)
-                square = state["exp_avg_sq"].lerp_(one.grad.square(), 1 - second)
+                mean = state["exp_avg"].lerp_(parameter.grad, 1 - first)
+                square = state["exp_avg_sq"].lerp_(parameter.grad.square(), 1 - second)
                 mean = mean / (1 - first ** state["step"])
                 square = square / (1 - second ** state["step"])
-                update = mean / (square.sqrt() + config.eps) + decay * one
+                update = mean / (square.sqrt() + config.eps) + decay * parameter
                 if config.always_adapt or decay:
-                    weight, size = one.norm(), update.norm()
+                    weight, size = parameter.norm(), update.norm()
                     known = (weight > 0) & (size > 0)
                     update *= torch.where(known, weight / size, torch.ones_like(weight))
-                one.sub_(update, alpha=group["lr"])
+                parameter.sub_(update, alpha=group["lr"])

@@ -205,13 +205,13 @@ def distances(names: Iterable[str]) -> dict[str, int]:
     """The distance of each parameter from the output, in layers of its tower."""
     layers = {name: re.match(r"(.*?)(?:layers\.(\d+)|embed|relative)\.", name) for name in names}
     height: dict[str, int] = {}  # layers by what stands before "layers": the tower
-    for place in layers.values():
-        if place and place[2]:
-            height[place[1]] = max(height.get(place[1], 0), int(place[2]) + 1)
+    for match in layers.values():
+        if match and match[2]:
+            height[match[1]] = max(height.get(match[1], 0), int(match[2]) + 1)
     # embeddings, and a bias that all layers share, are layer -1
     return {
-        name: height.get(place[1], 0) - int(place[2] or -1) if place else 0
-        for name, place in layers.items()
+        name: height.get(match[1], 0) - int(match[2] or -1) if match else 0
+        for name, match in layers.items()
     }
 
 

@@ -141,12 +141,12 @@ class Parsed:
             return Setting((), Origin.PRESET, f"preset {self.components[kind].name}")
         return Setting(())
 
-    def differences(self, there: Settings) -> dict[str, str]:
+    def differences(self, other: Settings) -> dict[str, str]:
         """The options that have another value in these settings, each with its text there."""
         return {
-            key: there[key].text
+            key: other[key].text
             for key, (kind, value) in self.fields().items()
-            if key in there and parse_value(there[key].text, kind, flag(key)) != value
+            if key in other and parse_value(other[key].text, kind, flag(key)) != value
         }
 
     def idle(self, why: str, *names: str) -> None:
@@ -205,8 +205,8 @@ def read_words(
     if kinds and ("task" not in kinds or "task" in of_components):
         named = {key.partition(".")[0] for key in of_components}
         # mixed tasks that differ in their --arch have a page, too
-        wanted = [kind for kind in kinds if everything or kind in named]
-        parsed = resolve(NoOptions, of_components, wanted)
+        shown_kinds = [kind for kind in kinds if everything or kind in named]
+        parsed = resolve(NoOptions, of_components, shown_kinds)
         shown = {f"task.{name}": task for name, task in parsed.mixture.items()}
         shown |= {
             kind: component

@@ -74,11 +74,13 @@ def group_options(main: type) -> list[tuple[str, list[str], list[str]]]:
         for heading, names in vars(main)["HELP"].items():
             common, _, rare = names.partition("|")
             groups.append((heading, common.split(), rare.split()))
-        place = {name: at for at, (_, common, rare) in enumerate(groups) for name in common + rare}
-        for name in [option.name for option in options(main) if option.name not in place]:
+        group_of = {
+            name: at for at, (_, common, rare) in enumerate(groups) for name in common + rare
+        }
+        for name in [option.name for option in options(main) if option.name not in group_of]:
             # where most of the options of its class stand
             own = next(own for own in owns if name in own)
-            count = Counter(place[mate] for mate in own if mate in place)
+            count = Counter(group_of[mate] for mate in own if mate in group_of)
             groups[max(range(len(groups)), key=count.__getitem__)][2].append(name)
         return groups
     groups = []

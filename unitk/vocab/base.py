@@ -98,7 +98,7 @@ class Vocab:
     @functools.cached_property
     def sentinels(self) -> list[int]:
         """The ids of T5's sentinels <extra_id_0>, <extra_id_1>, ..., if the vocabulary has them."""
-        behind = {name: self.model.size + place for place, name in enumerate(self.added)}
+        behind = {name: self.model.size + number for number, name in enumerate(self.added)}
         sentinels: list[int] = []
         while True:
             name = f"<extra_id_{len(sentinels)}>"
@@ -292,7 +292,9 @@ def adopt(model: VocabModel, known: Mapping[str, int] | None = None) -> Vocab:
         if known is not None:
             free = [known[name]] if name in known else []
         else:
-            indices = [index for one in spellings if (index := model.find(one)) is not None]
+            indices = [
+                index for spelling in spellings if (index := model.find(spelling)) is not None
+            ]
             if name == "unk" and model.unk is not None:
                 indices = [model.unk]
             free = [

@@ -65,9 +65,9 @@ def open_vocab(path: Path) -> Vocab:
         if model_type.opens(path):
             with name_errors(f"vocabulary {path}"):
                 return adopt(model_type.open(path))
-    for place in (".", "vocab", "train/vocab", "best/vocab", "last/vocab"):
-        if (path / place / FILE).is_file():
-            return Vocab.load(path / place)
+    for folder in (".", "vocab", "train/vocab", "best/vocab", "last/vocab"):
+        if (path / folder / FILE).is_file():
+            return Vocab.load(path / folder)
     for name in ("tokenizer.json", "vocab.txt"):
         if (path / name).is_file():
             return open_vocab(path / name)
@@ -136,26 +136,26 @@ def open_released(
 def _assemble(files: TokenizerFiles) -> Any:
     """The library's tokenizer with the pieces and all added tokens, as transformers makes it."""
     tokenizer = _of_pieces(files)
-    there = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     for token in files.added:
-        if token.content not in there:
+        if token.content not in known:
             _add(tokenizer, token.content, token.flags)
-            there.add(token.content)
+            known.add(token.content)
         index = tokenizer.token_to_id(token.content)
         if index != token.index:
             raise DataError(
                 f"{token.where} gives "
                 f"{token.content!r} the id {token.index:,}, but transformers gives it {index:,}"
             )
-    for one, is_named, is_role in _list_special(files):
-        content = token_text(one)
+    for item, is_named, is_role in _list_special(files):
+        content = token_text(item)
         beyond = files.rows is not None and tokenizer.get_vocab_size() >= files.rows
         # a token that no file names, and that the model has no row for, is none
-        if content in there or (not is_named and beyond and tokenizer.token_to_id(content) is None):
+        if content in known or (not is_named and beyond and tokenizer.token_to_id(content) is None):
             continue
-        flags = {key: one[key] for key in FLAGS if key in one} if isinstance(one, dict) else {}
+        flags = {key: item[key] for key in FLAGS if key in item} if isinstance(item, dict) else {}
         _add(tokenizer, content, flags | {"special": is_role or flags.get("special", True)})
-        there.add(content)
+        known.add(content)
     if files.fast and files.class_name != AS_IT_IS:
         _compare(files, tokenizer)
     return tokenizer
@@ -202,7 +202,7 @@ def _with_sentinels(files: TokenizerFiles, pieces: Pieces) -> Pieces:
     size = len(pieces.ids)
     if files.rows is not None and size + count > files.rows:
         return pieces
-    more = {f"<extra_id_{count - 1 - place}>": size + place for place in range(count)}
+    more = {f"<extra_id_{count - 1 - number}>": size + number for number in range(count)}
     ids = {**pieces.ids, **more}
     return replace(pieces, ids=ids, scores=pieces.scores + (0.0,) * (len(ids) - size))
 
@@ -212,8 +212,8 @@ def _compare(files: TokenizerFiles, tokenizer: Any) -> None:
     with name_errors(files.fast_file), failures("cannot read a text"):
         own = load_tokenizer(json.dumps(files.fast))
         ids = [
-            [one.encode(text, add_special_tokens=False).ids for text in TRIED]
-            for one in (own, tokenizer)
+            [tokens.encode(text, add_special_tokens=False).ids for text in TRIED]
+            for tokens in (own, tokenizer)
         ]
     if ids[0] != ids[1]:
         log.warning(
@@ -235,14 +235,14 @@ def _symbols(
     def find(roles: tuple[str, ...], used: str) -> int | None:
         """The id of the first of these roles that a token has, else that config.json has."""
         if (role := next((role for role in roles if role in ids), None)) is None:
-            declared = (_declared_id(files, f"{one}_token_id", model.size) for one in roles)
+            declared = (_declared_id(files, f"{name}_token_id", model.size) for name in roles)
             return next((index for index in declared if index is not None), None)
         index = ids[role]
-        said = _declared_id(files, f"{used}_token_id", model.size, index) if used else None
-        if said is not None and said != index:
+        stated = _declared_id(files, f"{used}_token_id", model.size, index) if used else None
+        if stated is not None and stated != index:
             raise DataError(
-                f"{files.folder / CONFIG}: {used}_token_id is {said:,} ({model.piece(said)!r}), "
-                f"but the tokenizer's {role}_token {model.piece(index)!r} is {index:,}"
+                f"{files.folder / CONFIG}: {used}_token_id is {stated:,} "
+                f"({model.piece(stated)!r}), but the tokenizer's {role}_token {model.piece(index)!r} is {index:,}"
             )
         return index
 
@@ -283,13 +283,13 @@ def _ids_of_roles(files: TokenizerFiles, model: Tokenizers) -> dict[str, int]:
 
 
 def _declared_id(
-    files: TokenizerFiles, key: str, size: int, wanted: int | None = None
+    files: TokenizerFiles, key: str, size: int, preferred: int | None = None
 ) -> int | None:
     """An id that config.json has, if there is such an id; of several, `wanted` or the first."""
-    given = files.config.get(key)
-    several = given if isinstance(given, list) else [given]
+    value = files.config.get(key)
+    several = value if isinstance(value, list) else [value]
     good = [index for index in several if type(index) is int and 0 <= index < size]
-    return wanted if wanted in good else next(iter(good), None)
+    return preferred if preferred in good else next(iter(good), None)
 
 
 def _check_rows(files: TokenizerFiles, model: Tokenizers, symbols: Mapping[str, int]) -> None:

@@ -156,8 +156,8 @@ class SentencePiece(VocabModel):
         return encode_by(self._processor, texts)
 
     def encode_offsets(self, text: str) -> tuple[list[int], Offsets]:
-        found = self._processor.encode(text, return_type="offset_mapping")
-        return found["ids"], found["offsets"]
+        encoding = self._processor.encode(text, return_type="offset_mapping")
+        return encoding["ids"], encoding["offsets"]
 
     def decode(self, ids: list[int]) -> str:
         return str(self._processor.decode(ids))
@@ -205,11 +205,13 @@ class Unaccented(SentencePiece):
         return super().encode_packed([self._plain(text) for text in texts])
 
     def encode_offsets(self, text: str) -> tuple[list[int], Offsets]:
-        ids, found = super().encode_offsets(self._plain(text))
-        units = [(one.span(), len(self._plain(one[0]))) for one in QUOTE_OR_LETTER.finditer(text)]
+        ids, offsets = super().encode_offsets(self._plain(text))
+        units = [
+            (match.span(), len(self._plain(match[0]))) for match in QUOTE_OR_LETTER.finditer(text)
+        ]
         # where each character of the plain text comes from
         origin = [span for span, size in units for _ in range(size)] + [(len(text), len(text))]
-        return ids, [(origin[a][0], origin[max(a, b - 1)][a < b]) for a, b in found]
+        return ids, [(origin[a][0], origin[max(a, b - 1)][a < b]) for a, b in offsets]
 
     def _plain(self, text: str) -> str:
         text = unicodedata.normalize("NFKD", text.replace("``", '"').replace("''", '"'))

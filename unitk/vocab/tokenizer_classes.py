@@ -45,7 +45,7 @@ def pieces_of_spec(spec: Mapping[str, Any]) -> Pieces:
     model = spec["model"]
     if isinstance(model["vocab"], dict):
         merges = model.get("merges") or []
-        pairs = [one.split(" ", 1) if isinstance(one, str) else one for one in merges]
+        pairs = [merge.split(" ", 1) if isinstance(merge, str) else merge for merge in merges]
         return Pieces(ids=model["vocab"], merges=tuple((a, b) for a, b in pairs))
     table = b""
     steps = [spec.get("normalizer") or {}]
@@ -81,24 +81,26 @@ def pieces_of_file(file: Path) -> Pieces:
 
 def _sentencepiece(data: bytes) -> Pieces:
     model = SentencePiece(data)
-    found: dict[int, list[dict[int, Any]]] = {1: [], 2: [], 3: []}
-    for number, one in fields(data):
-        if number in found:
-            found[number].append(dict(fields(one)))
-    trainer = found[2][0] if found[2] else {}
-    kinds = {one.get(1, b"").decode(): int(one.get(3, 1)) for one in found[1]}
+    messages: dict[int, list[dict[int, Any]]] = {1: [], 2: [], 3: []}
+    for number, message in fields(data):
+        if number in messages:
+            messages[number].append(dict(fields(message)))
+    trainer = messages[2][0] if messages[2] else {}
+    kinds = {message.get(1, b"").decode(): int(message.get(3, 1)) for message in messages[1]}
     return Pieces(
         ids={model.piece(index): index for index in range(model.size)},
         # TrainerSpec.model_type: 1 is unigram, the default
         scores=tuple(
-            struct.unpack("<f", one.get(2, bytes(4)))[0]
-            for one in found[1]
+            struct.unpack("<f", message.get(2, bytes(4)))[0]
+            for message in messages[1]
             if trainer.get(3, 1) == 1
         ),
         unk=model.unk,
         has_bytes=bool(trainer.get(35)),
-        charsmap=found[3][0].get(2, b"") if found[3] else b"",
-        symbols={one: kind == CONTROL for one, kind in kinds.items() if kind in (CONTROL, USER)},
+        charsmap=messages[3][0].get(2, b"") if messages[3] else b"",
+        symbols={
+            piece: kind == CONTROL for piece, kind in kinds.items() if kind in (CONTROL, USER)
+        },
     )
 
 
@@ -122,16 +124,16 @@ def find_class(name: str) -> TokenizerClass | None:
     """The tokenizer class of this name; None if unitk knows none."""
     if not registry.has(KIND, name):
         return None
-    found: TokenizerClass = registry.get(KIND, name)
-    return found
+    tokenizer_class: TokenizerClass = registry.get(KIND, name)
+    return tokenizer_class
 
 
 def check_model(name: str, spec: Mapping[str, Any]) -> None:
     """Refuse a tokenizer.json whose model is not that of its class."""
     needed = registry.get(KIND, name).model
-    given = kind_of(spec["model"])
-    if given != needed:
+    kind = kind_of(spec["model"])
+    if kind != needed:
         raise DataError(
-            f"has model.type {given}, but {name} needs {needed} "
+            f"has model.type {kind}, but {name} needs {needed} "
             "(tokenizer_class PreTrainedTokenizerFast takes it as it is)"
         )

@@ -82,8 +82,10 @@ class TokenizerFiles:
         self.slow: dict[str, Path] = {}
         if file is None:
             names = ("vocab.txt", "merges.txt", "*.model")
-            found = {pattern: sorted(folder.glob(pattern)) for pattern in names}
-            self.slow = {pattern: paths[0] for pattern, paths in found.items() if len(paths) == 1}
+            paths_of = {pattern: sorted(folder.glob(pattern)) for pattern in names}
+            self.slow = {
+                pattern: paths[0] for pattern, paths in paths_of.items() if len(paths) == 1
+            }
         elif file.suffix == ".json" and not file.with_name("merges.txt").is_file():
             self.fast_file = file
         else:
@@ -258,8 +260,8 @@ class TokenizerFiles:
             yield _token(int(index), token, where)
 
     def _fast_added(self) -> Iterator[Token]:
-        for place, token in enumerate(self.fast.get("added_tokens") or []):
-            yield _token(token["id"], token, f"{self.fast_file}: added_tokens[{place}]")
+        for number, token in enumerate(self.fast.get("added_tokens") or []):
+            yield _token(token["id"], token, f"{self.fast_file}: added_tokens[{number}]")
 
     def _listed(self) -> Iterator[Token]:
         where = self.folder / ADDED
@@ -283,11 +285,11 @@ class TokenizerFiles:
         roles = dict[str, Any]()
         for role in ROLES:
             key = f"{role}_token"
-            for file, given in ((MAP, self._legacy), (SETTINGS, self.settings)):
-                if key in given:
-                    if given[key] is not None:
-                        token_text(given[key], f"{self.folder / file}: {key}")
-                        roles[role] = given[key]
+            for file, entries in ((MAP, self._legacy), (SETTINGS, self.settings)):
+                if key in entries:
+                    if entries[key] is not None:
+                        token_text(entries[key], f"{self.folder / file}: {key}")
+                        roles[role] = entries[key]
                     break
             else:
                 if known and role in known.roles:
@@ -308,15 +310,15 @@ class TokenizerFiles:
     def own_roles(self) -> list[Any]:
         """The tokens of further roles that this model has, such as `hl_token`."""
         tokens: list[Any] = []
-        for file, given in ((SETTINGS, self.settings), (MAP, self._legacy)):
-            several = given.get(EXTRA_TOKENS[0])
+        for file, entries in ((SETTINGS, self.settings), (MAP, self._legacy)):
+            several = entries.get(EXTRA_TOKENS[0])
             if isinstance(several, dict):
                 for key, value in several.items():
                     token_text(value, f"{self.folder / file}: {EXTRA_TOKENS[0]}: {key}")
                 tokens += several.values()
             tokens += (
                 value
-                for key, value in given.items()
+                for key, value in entries.items()
                 if key.endswith("_token") and key[:-6] not in ROLES and isinstance(value, str)
             )
         return tokens
@@ -324,9 +326,9 @@ class TokenizerFiles:
     @cached_property
     def extra(self) -> tuple[list[Any], list[Any]]:
         """The special tokens without a role that the files name, and those of the class alone."""
-        for file, given in ((SETTINGS, self.settings), (MAP, self._legacy)):
+        for file, entries in ((SETTINGS, self.settings), (MAP, self._legacy)):
             for key in EXTRA_TOKENS:
-                if not isinstance(given.get(key), list | dict | type(None)):
+                if not isinstance(entries.get(key), list | dict | type(None)):
                     raise DataError(f"{self.folder / file}: {key} must be a list of tokens")
         extra, more = (self.settings.get(key) for key in EXTRA_TOKENS)
         is_said = EXTRA_TOKENS[0] in self.settings
@@ -342,17 +344,20 @@ class TokenizerFiles:
         more = self._legacy.get(EXTRA_TOKENS[1], more)
         if not self.fast and self.slow_file and self.slow_file.suffix == ".model":
             kinds = self.pieces.symbols.items()
-            more = [{"content": one, "normalized": False, "special": two} for one, two in kinds]
+            more = [
+                {"content": content, "normalized": False, "special": special}
+                for content, special in kinds
+            ]
         default = [] if is_said else self._extra_of_class(more)
         named = (extra if is_said else more) or []
-        for one in named:
-            token_text(one, f"{self.folder / SETTINGS}: {EXTRA_TOKENS[0]}")
+        for content in named:
+            token_text(content, f"{self.folder / SETTINGS}: {EXTRA_TOKENS[0]}")
         return named, default
 
     def _extra_of_class(self, more: list[Any] | None) -> list[Any]:
         known = self.its_class
         if self.class_name == "T5Tokenizer":
-            if any("<extra_id_" in token_text(one) for one in more or []):
+            if any("<extra_id_" in token_text(token) for token in more or []):
                 return []
             return [f"<extra_id_{number}>" for number in range(self.num_sentinels)]
         return list(known.extra) if known and more is None else []
@@ -360,19 +365,19 @@ class TokenizerFiles:
 
 def token_text(token: Any, where: str = "") -> str:
     """The text of a token that is a text or an object with `content`."""
-    given = token if isinstance(token, dict) else {"content": token}
-    content = given.get("content")
+    fields = token if isinstance(token, dict) else {"content": token}
+    content = fields.get("content")
     if not isinstance(content, str) or not content:
         raise DataError(f"{where} must be a text or an object with content, got {token!r}")
     for name in FLAGS:
-        if type(given.get(name, False)) is not bool:
+        if type(fields.get(name, False)) is not bool:
             raise DataError(f"{where}: {name} must be true or false, got {token[name]!r}")
     return content
 
 
-def _token(index: int, given: Any, where: str) -> Token:
-    content = token_text(given if isinstance(given, dict) else None, where)
-    flags = {name: given.get(name, name == "normalized") for name in FLAGS}
-    if "normalized" not in given:
-        flags["normalized"] = not given.get("special", False)
+def _token(index: int, entry: Any, where: str) -> Token:
+    content = token_text(entry if isinstance(entry, dict) else None, where)
+    flags = {name: entry.get(name, name == "normalized") for name in FLAGS}
+    if "normalized" not in entry:
+        flags["normalized"] = not entry.get("special", False)
     return Token(index, content, flags, where)

@@ -69,18 +69,18 @@ class Tokenizers(VocabModel):
         spec = self._spec
         self._spec = None
         assert spec is not None
-        made = _build(spec, self._plain, self._pieces)
+        tokenizer = _build(spec, self._plain, self._pieces)
         added = spec.get("added_tokens") or []
-        for place, token in enumerate(added):
-            index = made.token_to_id(self._stand_in(token["id"]))
+        for number, token in enumerate(added):
+            index = tokenizer.token_to_id(self._stand_in(token["id"]))
             if index is not None and index != token["id"]:
                 raise DataError(
-                    f"has added_tokens[{place}].id {token['id']:,} for {token['content']!r}, but "
+                    f"has added_tokens[{number}].id {token['id']:,} for {token['content']!r}, but "
                     f"the library gives it the id {index:,}"
                 )
-        self._check_twins(made.normalizer, added)
-        untrusted.try_patterns(spec, made.encode)
-        return made
+        self._check_twins(tokenizer.normalizer, added)
+        untrusted.try_patterns(spec, tokenizer.encode)
+        return tokenizer
 
     def _check_twins(self, normalizer: Any, added: Sequence[Mapping[str, Any]]) -> None:
         """Refuse added tokens that a normalized text cannot tell apart: the library takes any."""
@@ -116,13 +116,13 @@ class Tokenizers(VocabModel):
         # one thread, as `unitk preprocess` has a process for each core
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         with failures("the tokenizer cannot read a text"):
-            found = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        return pack_ids([one.ids for one in found])
+            encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        return pack_ids([encoding.ids for encoding in encodings])
 
     def encode_offsets(self, text: str) -> tuple[list[int], Offsets]:
         with failures("the tokenizer cannot read a text"):
-            found = self._tokenizer.encode(text, add_special_tokens=False)
-        return found.ids, found.offsets
+            encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        return encoding.ids, encoding.offsets
 
     def encode_inside(self, text: str) -> list[int]:
         if self._begins or (self._bytes is None and self._prefix is None):

@@ -124,9 +124,9 @@ def _short(line: str) -> list[str]:
 
 def _explain(message: str, size: int) -> UsageError | DataError:
     """Translate sentencepiece's message about a size into the options of the command line."""
-    if most := re.search(r"too high .* value <= (\d+)", message):
+    if match := re.search(r"too high .* value <= (\d+)", message):
         return UsageError(
-            f"--vocab-size {size} is too large for this text; the largest possible is {most[1]}"
+            f"--vocab-size {size} is too large for this text; the largest possible is {match[1]}"
         )
     if least := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         return UsageError(

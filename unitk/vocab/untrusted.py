@@ -63,12 +63,12 @@ def _check_ids(spec: Mapping[str, Any], model: Mapping[str, Any]) -> None:
     named: list[tuple[str, Any]] = []
     if isinstance(vocab, dict):
         named += [("model.vocab", index) for index in vocab.values()]
-    for place, piece in enumerate(vocab if isinstance(vocab, list) else ()):
+    for number, piece in enumerate(vocab if isinstance(vocab, list) else ()):
         text, score = piece if isinstance(piece, list) and len(piece) == 2 else (None, None)
         if not isinstance(text, str) or not isinstance(score, float | int):
-            raise DataError(f"must have a piece and its score as model.vocab[{place}]")
-    for place, token in enumerate(added):
-        where = f"added_tokens[{place}]"
+            raise DataError(f"must have a piece and its score as model.vocab[{number}]")
+    for number, token in enumerate(added):
+        where = f"added_tokens[{number}]"
         if not isinstance(token, dict) or not isinstance(token.get("content"), str):
             raise DataError(f"must have an object with content as {where}, got {token!r}")
         named.append((f"{where}.id", token.get("id")))
@@ -86,8 +86,8 @@ def kind_of(model: Mapping[str, Any]) -> str:
 
 def has_byte_level(spec: Mapping[str, Any]) -> bool:
     """Whether a tokenizer.json reads texts as bytes, each of which is a letter of its pieces."""
-    steps = (one for name, _, one in _steps(spec) if name != "normalizer")
-    return any(one.get("type") == "ByteLevel" for one in steps)
+    steps = (step for name, _, step in _steps(spec) if name != "normalizer")
+    return any(step.get("type") == "ByteLevel" for step in steps)
 
 
 def _check_unknown(model: Mapping[str, Any]) -> None:
@@ -113,13 +113,13 @@ def _check_merges(model: Mapping[str, Any]) -> None:
     prefix = model.get("continuing_subword_prefix") or ""
     if not isinstance(merges, list):
         raise DataError(f"must have a list as model.merges, got {merges!r}")
-    for place, pair in enumerate(merges):
+    for number, pair in enumerate(merges):
         parts = pair.split(" ", 1) if isinstance(pair, str) else pair
         if not isinstance(parts, list) or [*map(type, parts)] != [str, str]:
-            raise DataError(f"must have two pieces as model.merges[{place}], got {pair!r}")
+            raise DataError(f"must have two pieces as model.merges[{number}], got {pair!r}")
         if not parts[1].startswith(prefix):  # the library would end the process
             raise DataError(
-                f"has {parts[1]!r} in model.merges[{place}], which lacks the prefix {prefix!r} of "
+                f"has {parts[1]!r} in model.merges[{number}], which lacks the prefix {prefix!r} of "
                 "model.continuing_subword_prefix"
             )
 
@@ -136,7 +136,7 @@ def _steps(spec: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any
             for key in SEQUENCES & step.keys():
                 if not isinstance(step[key], list):
                     raise DataError(f"must have a list as {where}.{key}, got {step[key]!r}")
-                open_steps += [(f"{where}.{key}[{i}]", one) for i, one in enumerate(step[key])]
+                open_steps += [(f"{where}.{key}[{i}]", inner) for i, inner in enumerate(step[key])]
 
 
 def _growth(where: str, step: Mapping[str, Any]) -> float:
@@ -188,9 +188,9 @@ def _tokens(pattern: str) -> Iterator[str]:
     """The characters of a regular expression; an escape, a class or a quantifier is one token."""
     at = 0
     while at < len(pattern):
-        found = ESCAPE.match(pattern, at) or QUANTIFIER.match(pattern, at)
+        match = ESCAPE.match(pattern, at) or QUANTIFIER.match(pattern, at)
         start = at
-        at = _end_of_class(pattern, at) if pattern[at] == "[" else found.end() if found else at + 1
+        at = _end_of_class(pattern, at) if pattern[at] == "[" else match.end() if match else at + 1
         yield pattern[start:at]
 
 
@@ -206,8 +206,8 @@ def _end_of_class(pattern: str, at: int) -> int:
     """Where a class of characters such as [^a[bc]] ends."""
     depth = 0
     while at < len(pattern):
-        if found := ESCAPE.match(pattern, at):
-            at = found.end()
+        if match := ESCAPE.match(pattern, at):
+            at = match.end()
             continue
         depth += {"[": 1, "]": -1}.get(pattern[at], 0)
         at += 1

@@ -36,7 +36,7 @@ class WordList(VocabModel):
         return self.unk if word in self.special else self._index.get(word, self.unk)
 
     def encode_offsets(self, text: str) -> tuple[list[int], Offsets]:
-        return self.encode(text), [one.span() for one in re.finditer(r"\S+", text)]
+        return self.encode(text), [match.span() for match in re.finditer(r"\S+", text)]
 
     def encode_inside(self, text: str) -> list[int]:
         return self.encode(text)

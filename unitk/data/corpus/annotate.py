@@ -52,16 +52,16 @@ class Phrases:
         self.sizes = {unit: sorted({*sizes}, reverse=True) for unit, sizes in self.sizes.items()}
 
     def __call__(self, text: str, ids: list[int], vocab: Vocab) -> Notes:
-        found = [(unit[0], *unit.span()) for unit in UNIT.finditer(text)]
+        matches = list(UNIT.finditer(text))
         places = []
         at = 0
-        units = tuple(unit for unit, _, _ in found)
+        units = tuple(match[0] for match in matches)
         while at < len(units):
             # the longest form that begins here; what it covers begins no other
             sizes = (n for n in self.sizes.get(units[at], ()) if at + n <= len(units))
             size = next((n for n in sizes if units[at : at + n] in self.forms), 0)
             if size:
-                places.append((found[at][1], found[at + size - 1][2]))
+                places.append((matches[at].start(), matches[at + size - 1].end()))
             at += size or 1
         return mark_tokens(text, ids, vocab, places, self.marks)
 
@@ -131,10 +131,11 @@ def mark_tokens(
 
 def open_annotator(texts: Iterable[str]) -> Annotator:
     """The annotator that texts such as `NAME` or `NAME=FILE` name together."""
-    made = []
-    for one in texts:
-        name, equals, path = one.partition("=")
-        made.append(registry.get("annotator", name, "--annotate")(Path(path) if equals else None))
-    if len(made) == 1:
-        return made[0]
-    return lambda *given: functools.reduce(np.bitwise_or, (each(*given) for each in made))
+    annotators = []
+    for text in texts:
+        name, equals, path = text.partition("=")
+        kind = registry.get("annotator", name, "--annotate")
+        annotators.append(kind(Path(path) if equals else None))
+    if len(annotators) == 1:
+        return annotators[0]
+    return lambda *text: functools.reduce(np.bitwise_or, (mark(*text) for mark in annotators))

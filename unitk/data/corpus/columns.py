@@ -58,8 +58,8 @@ class Counts:
         # a script without blanks has no words to speak of
         spaced = self.tokens < 8 * self.words
         rate = f" {self.tokens / self.words:.2f} tokens a word," if spaced else ""
-        each = (amount(vars(self)[name], name) for name in ("documents", "sentences", "tokens"))
-        return f"{', '.join(each)},{rate} {self.unknown_rate:.2%} unknown"
+        amounts = (amount(vars(self)[name], name) for name in ("documents", "sentences", "tokens"))
+        return f"{', '.join(amounts)},{rate} {self.unknown_rate:.2%} unknown"
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class Classes(Form):
     """A row for each class of a record."""
 
     def rows(self, label: Label, record: int, number: Callable[[str], int]) -> list[float]:
-        return [one for name in label for one in (record, number(name))]
+        return [value for name in label for value in (record, number(name))]
 
     def of(self, rows: Rows, documents: Ids, record: int) -> Rows:
         low, high = np.searchsorted(rows[:, 0], [record, record + 1])  # sorted by record
@@ -173,7 +173,7 @@ class Links(Form):
         return [name for _, _, name in label]
 
     def rows(self, label: Label, record: int, number: Callable[[str], int]) -> list[float]:
-        return [one for a, b, name in label for one in (record, a, b, number(name))]
+        return [value for a, b, name in label for value in (record, a, b, number(name))]
 
     def of(self, rows: Rows, documents: Ids, record: int) -> Rows:
         low, high = np.searchsorted(rows[:, 0], [record, record + 1])  # sorted by record

@@ -97,8 +97,8 @@ class StoredCorpus:
     @functools.cached_property
     def target_lengths(self) -> Ids:
         """How many tokens each target has; labels have none."""
-        both = self.sides[1:]
-        return both[0].document_lengths() if both else np.zeros(len(self), np.int64)
+        targets = self.sides[1:]
+        return targets[0].document_lengths() if targets else np.zeros(len(self), np.int64)
 
     def placeholder(self, parts: list[Ids], words: Ids) -> Any:
         """A target for parts that are not in the corpus, to measure layouts with."""
@@ -109,8 +109,8 @@ class StoredCorpus:
         apart = [side.path for side in self.sides if (side.path / ELSEWHERE).exists()]
         blocks = {path / columns.TOKENS.file for path in apart}
         entries = self.manifest["files"]
-        here = {name: one for name, one in entries.items() if self.path / name not in blocks}
-        check_files(self.path, here, hashed=True)
+        local = {name: entry for name, entry in entries.items() if self.path / name not in blocks}
+        check_files(self.path, local, hashed=True)
         if blocks:
             for side in self.sides:
                 side.check_blocks(0, side.counts.tokens)
@@ -133,9 +133,9 @@ class Corpus(StoredCorpus):
             self._tokens = columns.TOKENS.read(path, self.counts, self.dtype)
             self._hashes = self._block_hashes(self._tokens.nbytes)
             if (mark := path / ELSEWHERE).exists():
-                there = locate(Path(mark.read_text(encoding="utf-8")), "file")
-                assert isinstance(there, files.RemotePath)
-                self._tokens = there.blocks(self._hashes, self.dtype)
+                remote = locate(Path(mark.read_text(encoding="utf-8")), "file")
+                assert isinstance(remote, files.RemotePath)
+                self._tokens = remote.blocks(self._hashes, self.dtype)
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"{path / MANIFEST} is damaged ({error!r})") from error
         self._seen = bytearray(len(self._hashes) // 32)
@@ -226,9 +226,9 @@ class Corpus(StoredCorpus):
         for start in range(0, len(self._tokens), columns.CHUNK):
             chunk = self._tokens[start : start + columns.CHUNK]
             if chunk.max() >= size or chunk.min() < 0:
-                place = start + int(((chunk >= size) | (chunk < 0)).argmax())
-                byte = place * self._tokens.itemsize
-                return f"{self.file}: token {self._tokens[place]} at byte {byte:,}"
+                index = start + int(((chunk >= size) | (chunk < 0)).argmax())
+                byte = index * self._tokens.itemsize
+                return f"{self.file}: token {self._tokens[index]} at byte {byte:,}"
         return ""
 
     def document(self, index: int) -> list[Ids]:
@@ -261,9 +261,9 @@ class Pairs(StoredCorpus):
     def sides(self) -> tuple[Corpus, ...]:
         return self.source, self.target
 
-    def shorten(self, target: Ids, source: list[Ids], most: int) -> tuple[list[Ids], Ids]:
+    def shorten(self, target: Ids, source: list[Ids], limit: int) -> tuple[list[Ids], Ids]:
         """A pair, its source as shortened and its target cut to this many tokens."""
-        return source, target[:most]
+        return source, target[:limit]
 
     def record(self, index: int) -> tuple[list[Ids], Ids]:
         """The parts of a source, and its target."""
@@ -305,7 +305,7 @@ class Labelled(Corpus):
         """
         return self.document(index), np.array(self._rules.of(self.values, self.documents, index))
 
-    def shorten(self, labels: Any, source: list[Ids], most: int) -> tuple[list[Ids], Any]:
+    def shorten(self, labels: Any, source: list[Ids], limit: int) -> tuple[list[Ids], Any]:
         """A text as shortened, with the labels that remain."""
         return self._rules.shorten(labels, source)
 

@@ -81,16 +81,20 @@ def encode_block(
     parsed = parse_block(block, reading)
     side = _encode(vocab, parsed.sentences, parsed.sizes, len(parsed.text))
     if annotate:
-        each = np.split(side.ids, side.lengths.cumsum()[:-1])
-        both = zip(parsed.sentences, each, strict=True) if parsed.sentences else ()
-        notes = [annotate(sentence, ids.tolist(), vocab) for sentence, ids in both]
+        ids_of_sentences = np.split(side.ids, side.lengths.cumsum()[:-1])
+        pairs = zip(parsed.sentences, ids_of_sentences, strict=True) if parsed.sentences else ()
+        notes = [annotate(sentence, ids.tolist(), vocab) for sentence, ids in pairs]
         side = replace(side, notes=np.concatenate([np.empty(0, np.uint8), *notes]))
     if not side.lengths.all():  # sentences without a token are dropped
         kept = side.lengths > 0
         owner = np.repeat(np.arange(len(side.sizes)), side.sizes)
         sizes = np.bincount(owner[kept], minlength=len(side.sizes))
         side = replace(side, lengths=side.lengths[kept], sizes=sizes, words=side.words[kept])
-    symbols = Counter(one for one in parsed.sentences if one[0] in "<[" and SYMBOL.fullmatch(one))
+    symbols = Counter(
+        sentence
+        for sentence in parsed.sentences
+        if sentence[0] in "<[" and SYMBOL.fullmatch(sentence)
+    )
     return EncodedBlock(block.path, block.at, [side], parsed.goes_on, symbols=symbols)
 
 
@@ -106,30 +110,30 @@ def _encode_pairs(vocab: Vocab, block: PairBlock) -> EncodedBlock:
         sources = [part for pair in pairs for part in spaced_words(pair.source)]
     sizes = np.fromiter((len(pair.source) for pair in pairs), np.int64)
     sides = [_encode(vocab, sources, sizes)]
-    found = list[tuple[Any, str]]()
+    labels_found = list[tuple[Any, str]]()
     if block.labels:
         places = block.labels in ("span", "links")
         labels = _in_tokens(vocab, pairs) if places else [pair.label for pair in pairs]
-        found = [(label, pair.where) for label, pair in zip(labels, pairs, strict=True)]
+        labels_found = [(label, pair.where) for label, pair in zip(labels, pairs, strict=True)]
     else:
         sides.append(_encode(vocab, [pair.target for pair in pairs], np.ones_like(sizes)))
-    return EncodedBlock(block.path, block.at, sides, False, found, block.skipped, moved)
+    return EncodedBlock(block.path, block.at, sides, False, labels_found, block.skipped, moved)
 
 
 def _in_tokens(vocab: Vocab, pairs: Sequence[PairText]) -> list[Any]:
     """Convert the spans or links of records from characters to tokens of the last part."""
-    found: list[Any] = []
+    labels: list[Any] = []
     for pair in pairs:
         text = pair.source[-1]
         if pair.label == NO_SPAN:
-            found.append(pair.label)
+            labels.append(pair.label)
         elif pair.label and isinstance(pair.label[0], int):
-            found += map(list, vocab.token_spans(text, [pair.label]))
+            labels += map(list, vocab.token_spans(text, [pair.label]))
         else:
             places = vocab.token_spans(text, [(a, b) for a, b, _ in pair.label])
             names = [name for _, _, name in pair.label]
-            found.append(sorted((*at, name) for at, name in zip(places, names, strict=True)))
-    return found
+            labels.append(sorted((*at, name) for at, name in zip(places, names, strict=True)))
+    return labels
 
 
 def _encode(vocab: Vocab, sentences: list[str], sizes: Ids, num_bytes: int = 0) -> Side:

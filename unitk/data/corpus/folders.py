@@ -116,27 +116,27 @@ def parts(folder: Path) -> list[str]:
     return sorted(own) or [name for foreign in formats() for name in foreign.splits(folder)]
 
 
-def part(place: Path, name: str) -> Path | None:
+def part(folder: Path, name: str) -> Path | None:
     """The corpus of this name in a folder with several; None if there is none."""
-    path = place / name
-    exists = path.is_dir() or (place.is_dir() and find_foreign(path))
+    path = folder / name
+    exists = path.is_dir() or (folder.is_dir() and find_foreign(path))
     return path if exists else None
 
 
-def train_parts(place: Path) -> list[Path]:
+def train_parts(folder: Path) -> list[Path]:
     """A corpus itself, or the corpora in a folder that are for training (shards)."""
     for foreign in formats():
-        if foreign.find(place / "train"):  # of ours there is one: `unitk merge` joins shards
-            return foreign.shards(place)
-    return [part(place, "train") or place]
+        if foreign.find(folder / "train"):  # of ours there is one: `unitk merge` joins shards
+            return foreign.shards(folder)
+    return [part(folder, "train") or folder]
 
 
 def _folder(path: Path) -> Path:
     for folder in (path, path / "train"):
         if (folder / MANIFEST).is_file():
             return folder
-    wanted = path / "train" if path.is_dir() else path
-    mismatches = (foreign.explain_mismatch(wanted) for foreign in formats())
+    train_folder = path / "train" if path.is_dir() else path
+    mismatches = (foreign.explain_mismatch(train_folder) for foreign in formats())
     mismatch = next(filter(None, mismatches), "")
     lacks = f"it has no {MANIFEST}, nor has a folder train/ in it"
     if not path.exists():
@@ -149,8 +149,8 @@ def _folder(path: Path) -> Path:
 def describe(corpus: Any) -> dict[str, Any]:
     """The manifest of a corpus and its name, that of the folder that `unitk preprocess` made."""
     path = corpus.path.absolute()
-    place = path.parent if path.name in ("train", "valid", "test") else path
-    return {**corpus.manifest, "name": place.name}
+    folder = path.parent if path.name in ("train", "valid", "test") else path
+    return {**corpus.manifest, "name": folder.name}
 
 
 def check_alike(opened: Sequence[Corpus | Pairs], forms: bool = True) -> None:

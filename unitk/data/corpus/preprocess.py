@@ -236,12 +236,12 @@ def _names(parts: dict[str, Files]) -> set[str]:
 
 def _check_languages(languages: tuple[int, ...], kind: str) -> None:
     if languages:
-        wanted = {"text": 1, "pairs": 2}.get(kind)
-        require(wanted is not None, f"--languages has no effect: the files hold {kind}")
-        fits = len(languages) == wanted and min(languages) >= 0
+        sides = {"text": 1, "pairs": 2}.get(kind)
+        require(sides is not None, f"--languages has no effect: the files hold {kind}")
+        fits = len(languages) == sides and min(languages) >= 0
         require(
             fits,
-            f"--languages must be {wanted} of 0 or more for {kind}, "
+            f"--languages must be {sides} of 0 or more for {kind}, "
             f"got {','.join(map(str, languages))}",
         )
 
@@ -441,8 +441,8 @@ def _hint(name: str, counts: Counts, reading: Separators, symbols: Counter[str])
         )
 
 
-def _check_found(paths: list[Path], found: Counter[Path]) -> None:
-    empty = [path for path in paths if not found[path]]
+def _check_found(paths: list[Path], counts: Counter[Path]) -> None:
+    empty = [path for path in paths if not counts[path]]
     if len(empty) == len(paths):
         raise DataError(f"{name_file(empty[0])}: there is no text in it")
     for path in empty:

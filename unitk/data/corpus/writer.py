@@ -84,7 +84,7 @@ class CorpusWriter:
         self.folder = folder
         self.counts = columns.Counts()
         self.dtype = columns.stored_dtype(vocab_size)
-        self.files = {one: ColumnFile(folder, one, self.dtype) for one in (*columns.ALWAYS, *more)}
+        self.files = {key: ColumnFile(folder, key, self.dtype) for key in (*columns.ALWAYS, *more)}
         self._open = 0  # sentences of the last document, which may go on
 
     def add(
@@ -199,8 +199,8 @@ class LabelWriter:
         names = [*self.names] if self.known is not None else sorted({*self.names, *self.extra})
         if self.form.named and len(rows):
             # numbered as they came, stored by the alphabet: shards and files in any order agree
-            place = {name: i for i, name in enumerate(names)}
-            rows[:, -1] = np.array([place[name] for name in self.names])[rows[:, -1]]
+            number_of = {name: i for i, name in enumerate(names)}
+            rows[:, -1] = np.array([number_of[name] for name in self.names])[rows[:, -1]]
         with open_plain(folder / columns.LABELS, "w+b") as file:  # as in `unitk embed`
             np.save(file, rows.astype(self.form.dtype))
         return {"form": self.name, "labels": names}

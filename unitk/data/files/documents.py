@@ -68,9 +68,9 @@ def text_blocks(path: Path, reading: Separators, base: int = 0) -> Iterator[Bloc
 
 def texts_of(record: Record, fields: Sequence[str]) -> list[str]:
     """The texts of the given fields that a record has; it must have at least one."""
-    if not (found := [record.text(name) for name in fields if name in record]):
+    if not (texts := [record.text(name) for name in fields if name in record]):
         record.need(*fields, option="--field, or --source-field")
-    return found
+    return texts
 
 
 def read_documents(path: Path, reading: Separators) -> Iterator[list[str]]:
@@ -91,7 +91,7 @@ def read_documents(path: Path, reading: Separators) -> Iterator[list[str]]:
 def split_sentences(text: str, how: Sentences) -> list[str]:
     """The sentences of a text: its lines, or by full stops; the end of a line always ends one."""
     if how == "punct":
-        text = STOP.sub(lambda found: found[0].rstrip() + "\n", text)
+        text = STOP.sub(lambda match: match[0].rstrip() + "\n", text)
     return [sentence for line in text.split("\n") if (sentence := line.strip())]
 
 
@@ -102,8 +102,8 @@ def parse_block(block: Block, reading: Separators) -> ParsedBlock:
     own = line_reader(block.format)
     assert own is not None
     if own.holds == "records":
-        each = (texts_of(record, reading.field) for record in own.parse(block))
-        return _documents([*chain(*each)], reading)
+        texts = (texts_of(record, reading.field) for record in own.parse(block))
+        return _documents([*chain(*texts)], reading)
     # with array operations, since this is done for every line
     lines = list(map(str.strip, lines_of(block)))
     if mark := reading.document_mark:  # in its place a blank line, and no others
@@ -112,9 +112,9 @@ def parse_block(block: Block, reading: Separators) -> ParsedBlock:
     sentences = [line for line in lines if line]
     sizes = np.ones(len(sentences), np.int64)
     if reading.sentences == "punct":
-        found = [split_sentences(line, "punct") for line in sentences]
-        sentences = [*chain(*found)]
-        sizes = _sizes(found)
+        split = [split_sentences(line, "punct") for line in sentences]
+        sentences = [*chain(*split)]
+        sizes = _sizes(split)
     if reading.documents == "line" or not sentences:
         return ParsedBlock(sentences, sizes, False, text_of(block))
     # runs of filled lines: 0 -> 1 where a document begins, 1 -> 0 behind its end
@@ -126,9 +126,9 @@ def parse_block(block: Block, reading: Separators) -> ParsedBlock:
 
 
 def _documents(texts: Sequence[str], reading: Separators) -> ParsedBlock:
-    found = [split_sentences(text, reading.sentences) for text in texts]
-    return ParsedBlock([*chain(*found)], _sizes(found), False, "\n".join(texts).encode())
+    split = [split_sentences(text, reading.sentences) for text in texts]
+    return ParsedBlock([*chain(*split)], _sizes(split), False, "\n".join(texts).encode())
 
 
-def _sizes(found: Sequence[Sequence[str]]) -> Ids:
-    return np.fromiter(map(len, found), np.int64, len(found))
+def _sizes(split: Sequence[Sequence[str]]) -> Ids:
+    return np.fromiter(map(len, split), np.int64, len(split))

@@ -32,15 +32,15 @@ ADDRESS = re.compile(r"[a-z][a-z0-9+]+:(/|[\w-]+/)", re.IGNORECASE)
 
 def expand(patterns: Sequence[str], option: str) -> list[Path]:
     """The files that a user named, in order; wildcards and folders are expanded."""
-    ends = [bool(Path(one).suffix) for one in patterns]  # a name such as Oslo,Norway.txt was cut
+    ends = [bool(Path(name).suffix) for name in patterns]  # a name such as Oslo,Norway.txt was cut
     cut = not any([*ends[:-1], *map(os.path.exists, patterns)]) and ends[1:][-1:] == [True]
     apart = "; commas part names" if cut else ""
-    found = [path for pattern in patterns for path in _matching(pattern, option, apart)]
-    for path, times in Counter(found).items():
+    paths_found = [path for pattern in patterns for path in _matching(pattern, option, apart)]
+    for path, times in Counter(paths_found).items():
         fits = not HALF.search(str(path))
         require(fits, f"{option} {path}: the name of the file is not UTF-8; rename it")
         require(times == 1, f"{option} names {path} twice")
-    return found
+    return paths_found
 
 
 def _matching(pattern: str, option: str, hint: str) -> list[Path]:
@@ -67,9 +67,9 @@ def _matching(pattern: str, option: str, hint: str) -> list[Path]:
 
 def _with_marks(pattern: Path) -> list[Path]:
     """The files that a pattern names if its folder has wildcards in its own name, such as a[1]."""
-    there = next((folder for folder in pattern.parents if folder.exists()), Path())
-    rest = pattern.relative_to(there)
-    return [there / name for name in sorted(glob.glob(str(rest), root_dir=there, recursive=True))]
+    root = next((folder for folder in pattern.parents if folder.exists()), Path())
+    rest = pattern.relative_to(root)
+    return [root / name for name in sorted(glob.glob(str(rest), root_dir=root, recursive=True))]
 
 
 def _find_files(folder: Path, option: str) -> list[Path]:
@@ -79,14 +79,14 @@ def _find_files(folder: Path, option: str) -> list[Path]:
     if saved := saved_files(folder, option):
         return saved
     names = sorted(path for path in folder.iterdir() if path.is_file())
-    known = sorted({ending for one in readers().values() for ending in one.endings})
-    found = [path for path in names if strip_packing(path).suffix.lower() in known]
-    if not found:
+    known = sorted({ending for kind in readers().values() for ending in kind.endings})
+    matching = [path for path in names if strip_packing(path).suffix.lower() in known]
+    if not matching:
         raise DataError(
             f"{option} {folder}: the folder has no file that ends in {', '.join(known)}; "
             f"'{folder}/*' reads files with any ending, as text if it is unknown"
         )
-    return found
+    return matching
 
 
 @dataclass(frozen=True)
@@ -200,9 +200,9 @@ class ReadingOptions(Checked):
     def check(self) -> None:
         """Refuse values that make no sense."""
         check_form(self.squad_source)
-        both = bool(self.source_field) == bool(self.target_field or self.label_field)
+        sides = bool(self.source_field) == bool(self.target_field or self.label_field)
         require(
-            both,
+            sides,
             "--source-field and --target-field "
             "belong together: give both, or --label-field instead of the second",
         )
@@ -240,7 +240,7 @@ class ReadingOptions(Checked):
         if self.source_field:
             if "text" in formats:
                 what = f"{paths[formats.index('text')]} is text"
-                tables = [name for name, one in readers().items() if one.holds == "records"]
+                tables = [name for name, kind in readers().items() if kind.holds == "records"]
                 raise UsageError(f"{option}: {what}, --source-field is of {', '.join(tables)}")
             form = self.labels if self.label_field else ""
             names = self.source_field, self.target_field
@@ -255,8 +255,8 @@ class ReadingOptions(Checked):
             )
             return Files([*paths], [], reading, formats=formats)
         if other := next((name for name in formats if name != "squad"), ""):
-            one, two = (paths[formats.index(name)] for name in (other, "squad"))
-            raise UsageError(f"{option}: {one} is {other}, but {two} is squad")
+            first, second = (paths[formats.index(name)] for name in (other, "squad"))
+            raise UsageError(f"{option}: {first} is {other}, but {second} is squad")
         if self.labels == "span":
             return Files([*paths], [], None, formats=formats, labels="span")
         window, asked = self.window, self.squad_source

@@ -20,14 +20,14 @@ BLANKS = re.compile(r"[ \t\r\n\v\f]+")  # ASCII only: a no-break space stands in
 
 def label_of(value: Any, form: str, where: str) -> Label:
     """A field as labels of the form; `where` names it in errors."""
-    wanted, read = LABEL_READERS[form]
+    form_text, read = LABEL_READERS[form]
     if isinstance(value, str) and value.lstrip().startswith(AS_JSON.get(form, ())):
         value = parse_json(value, where) if value.strip() else None
     if (label := read(value)) is not None:
         return label
     regress = form == "class" and type(value) is float
     cure = "; numbers to regress on are --labels number" if regress else ""
-    raise DataError(f"{where} must be {wanted}, got {value!r}{cure}")
+    raise DataError(f"{where} must be {form_text}, got {value!r}{cure}")
 
 
 def _choice(value: Any) -> Label | None:
@@ -84,7 +84,7 @@ def _is_span(value: Any, size: int) -> bool:
     if not isinstance(value, list) or len(value) != size:
         return False
     # not isinstance: true is an int in Python, and no place in a text
-    return all(type(one) is int or (type(one) is float and one.is_integer()) for one in value[:2])
+    return all(type(at) is int or (type(at) is float and at.is_integer()) for at in value[:2])
 
 
 def _name(value: Any) -> str:
@@ -100,7 +100,7 @@ def _name(value: Any) -> str:
 
 def _names(values: Any) -> Label | None:
     """A list of labels as texts; None if it is no list, or if one of them is none."""
-    if isinstance(values, list) and all(names := [_name(one) for one in values]):
+    if isinstance(values, list) and all(names := [_name(value) for value in values]):
         return names
     return None
 
@@ -129,35 +129,35 @@ def split_words(text: str) -> list[str]:
     return [word for word in BLANKS.split(text) if word]
 
 
-def find_answer(answer: str, passage: str, said: Any) -> tuple[tuple[int, int] | None, bool]:
-    """The characters of the stripped passage that are the answer, and whether they stand elsewhere
-    than the file says.
+def find_answer(answer: str, passage: str, start: Any) -> tuple[tuple[int, int] | None, bool]:
+    """The characters of the stripped passage that are the answer, and whether they begin elsewhere
+    than at `start`, the position in the file.
 
-    `said` counts characters, or else UTF-16 units (JavaScript, Java) or bytes. If the answer stands
-    at none of these places, its occurrence nearest to `said` is taken; without `said`, the first.
+    It counts characters, or else UTF-16 units (JavaScript, Java) or bytes. If the answer stands at
+    none of these, its occurrence nearest to `start` is taken; without a `start`, the first one.
     Where none is spelled in the same way, blanks and case may differ. None if there is no answer.
     """
     blanks = len(answer) - len(answer.lstrip())
     answer = answer.strip()
     cut = len(passage) - len(passage.lstrip())
-    given = _parse_index(said)
-    if answer and given is not None and passage.startswith(answer, given + blanks):
-        start = given + blanks
+    index = _parse_index(start)
+    if answer and index is not None and passage.startswith(answer, index + blanks):
+        start = index + blanks
         return (start - cut, start - cut + len(answer)), False
-    found = list[tuple[int, int]]()
+    spans = list[tuple[int, int]]()
     for words, case in (([answer], 0), (answer.split(), re.IGNORECASE)):
         pattern = r"\s+".join(map(re.escape, words))  # looked ahead for, as they may overlap
-        found = found or [one.span(1) for one in re.finditer(f"(?=({pattern}))", passage, case)]
-    if not answer or not found:
+        spans = spans or [one.span(1) for one in re.finditer(f"(?=({pattern}))", passage, case)]
+    if not answer or not spans:
         return None, False
-    if given is None:
-        return (found[0][0] - cut, found[0][1] - cut), False
-    units = passage.encode("utf-16-le")[: 2 * given].decode("utf-16-le", "ignore")
-    read = passage.encode()[:given].decode("utf-8", "ignore")
-    places = [place + blanks for place in (given, len(units), len(read))]
-    there = (one for place in places for one in found if one[0] == place)
-    start, stop = next(there, min(found, key=lambda one: abs(one[0] - places[0])))
-    return (start - cut, stop - cut), start != places[0]
+    if index is None:
+        return (spans[0][0] - cut, spans[0][1] - cut), False
+    units = passage.encode("utf-16-le")[: 2 * index].decode("utf-16-le", "ignore")
+    read = passage.encode()[:index].decode("utf-8", "ignore")
+    starts = [start + blanks for start in (index, len(units), len(read))]
+    exact = (span for start in starts for span in spans if span[0] == start)
+    start, stop = next(exact, min(spans, key=lambda span: abs(span[0] - starts[0])))
+    return (start - cut, stop - cut), start != starts[0]
 
 
 def _parse_index(number: Any) -> int | None:

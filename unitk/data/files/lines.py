@@ -185,7 +185,7 @@ def blocks(path: Path, end: str | None = None, base: int = 0) -> Iterator[Block]
             waiting.append(piece)
             size += len(piece)
             if size > LONGEST:
-                line += sum(one.count(b"\n") for one in waiting)
+                line += sum(waiting_part.count(b"\n") for waiting_part in waiting)
                 raise DataError(
                     f"{name_file(path)}, line {line}: "
                     f"longer than {LONGEST >> 20} MB; break it into several lines"
@@ -217,7 +217,7 @@ def _check_text(path: Path, start: bytes) -> None:
     for magic, kind in MAGIC.items():
         if start.startswith(magic):
             cure = f"; `iconv -f {kind} -t UTF-8` converts it" if "UTF" in kind else ""
-            ending = next((one for one, packed in PACKED.items() if packed == kind), "")
+            ending = next((suffix for suffix, packed in PACKED.items() if packed == kind), "")
             if ending:
                 cure = f"; with a name that ends in {ending} it is unpacked"
             raise DataError(f"{name_file(path)} is {kind}, not UTF-8 text{cure}")

@@ -66,18 +66,18 @@ def pair_blocks(source: Path, target: Path, base: int = 0) -> Iterator[PairBlock
     numbered = ((line.strip(), block.at) for block in blocks(source) for line in lines_of(block))
     for rows in in_groups(enumerate(zip_longest(numbered, read_lines(target)), 1)):
         pairs = []
-        for number, (one, other) in rows:
-            if one is None or other is None:
+        for number, (first, other) in rows:
+            if first is None or other is None:
                 counts = [sum(1 for _ in read_lines(path)) for path in (source, target)]
                 raise DataError(
                     f"{source} has {amount(counts[0], 'lines')}, but {target} has {counts[1]:,}"
                 )
-            if not one[0] or not other:
+            if not first[0] or not other:
                 raise DataError(
-                    f"{target if one[0] else source}, line {number}: empty; "
+                    f"{target if first[0] else source}, line {number}: empty; "
                     "remove the line from both files"
                 )
-            pairs.append(PairText([one[0]], other))
+            pairs.append(PairText([first[0]], other))
         _, ((_, at), _) = rows[0]
         yield PairBlock(source, base + at, pairs)
 
@@ -86,9 +86,9 @@ def record_blocks(
     path: Path, fields: Fields, base: int = 0, name: str = "auto"
 ) -> Iterator[PairBlock]:
     """The pairs of a file of records in this format."""
-    wanted = (*fields.source, *fields.target, *filter(None, [fields.label]))
+    names = (*fields.source, *fields.target, *filter(None, [fields.label]))
     read = _read_label if fields.form else _pair
-    for group in in_groups(records(path, wanted, name)):
+    for group in in_groups(records(path, names, name)):
         pairs = [pair for record in group if (pair := _read(read, record, fields))]
         skipped = len(group) - len(pairs)
         yield PairBlock(path, base + group[0].at, pairs, labels=fields.form, skipped=skipped)
@@ -167,11 +167,11 @@ def _place(answers: dict[str, Any], passage: Any, where: str) -> tuple[list[int]
         raise DataError(f"{where} has no lists text and answer_start of one length")
     if not texts:
         return None, False
-    place, moved = labels.find_answer(texts[0], passage, starts[0])
-    if place is None:
+    span, moved = labels.find_answer(texts[0], passage, starts[0])
+    if span is None:
         raise DataError(f"{where}: answer {texts[0]!r} is not in its passage")
     cut = len(passage) - len(passage.lstrip())
-    return [place[0] + cut, place[1] + cut], moved
+    return [span[0] + cut, span[1] + cut], moved
 
 
 def _in_source(spans: labels.Label, record: Record, source: str, fields: Fields) -> labels.Label:
@@ -183,9 +183,9 @@ def _in_source(spans: labels.Label, record: Record, source: str, fields: Fields)
     cut = len(value) - len(value.lstrip())
     for start, stop, *_ in spans:
         if not cut <= start < stop <= cut + len(source):
-            place = f"characters {start} to {stop} of {fields.label!r}"
+            span = f"characters {start} to {stop} of {fields.label!r}"
             raise DataError(
-                f"{record.place}: {place} are not within the {len(value)} characters of {field!r}"
+                f"{record.place}: {span} are not within the {len(value)} characters of {field!r}"
             )
     return [(start - cut, stop - cut, *more) for start, stop, *more in spans]
 
@@ -224,8 +224,8 @@ def choices_of(record: Record, fields: Fields) -> list[str]:
 def targets_of(record: Record, fields: Fields) -> list[str]:
     """The targets of a record on a line each; empty ones go, and null ones beside another."""
     record.need(*fields.target, option="--target-field")
-    there = [name for name in fields.target if name in record]
-    held = [name for name in there if record.get(name) is not None] or there[:1]
+    present = [name for name in fields.target if name in record]
+    held = [name for name in present if record.get(name) is not None] or present[:1]
     texts = (text for name in held for text in record.texts(name))
     targets = (join_sentences(text.split("\n"), fields.mark) for text in texts)
     return [target for target in targets if target]

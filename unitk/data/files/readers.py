@@ -54,9 +54,9 @@ class Record:
     def need(self, *names: str, option: str = "") -> None:
         """Raise DataError unless there is one of these fields, which `option` names."""
         if not any(name in self for name in names):
-            wanted = " or ".join(map(repr, names))
+            needed = " or ".join(map(repr, names))
             see = f", see {option}" if option else ""
-            raise DataError(f"{self.place}: no field {wanted}{see}; there are {self.names(*names)}")
+            raise DataError(f"{self.place}: no field {needed}{see}; there are {self.names(*names)}")
 
     def text(self, name: str, option: str = "", blank: bool = True) -> str:
         """The text in a field, which may be `blank` or not."""
@@ -107,8 +107,8 @@ def _find_values(node: Any, name: str) -> list[Any]:
         return [node[name]]
     # a dot may belong to the name of a field: the longest beginning that is one goes first
     for end in (at for at in range(len(name) - 1, 0, -1) if name[at] == "."):
-        if found := _find_values(node.get(name[:end]), name[end + 1 :]):
-            return found
+        if values := _find_values(node.get(name[:end]), name[end + 1 :]):
+            return values
     return []
 
 
@@ -189,14 +189,14 @@ class LineReader(Reader):
 
 def reader(name: str) -> Reader:
     """The reader of that name."""
-    found: Reader = registry.get("reader", name, "--input-format")()
-    require(isinstance(found, Reader), f"reader {name!r} must be a Reader, got {show_value(found)}")
-    return found
+    own: Reader = registry.get("reader", name, "--input-format")()
+    require(isinstance(own, Reader), f"reader {name!r} must be a Reader, got {show_value(own)}")
+    return own
 
 
 def line_reader(name: str) -> LineReader | None:
     """The reader of that name if each line of its files is a record by itself."""
-    return found if isinstance(found := reader(name), LineReader) else None
+    return own if isinstance(own := reader(name), LineReader) else None
 
 
 def readers() -> dict[str, Reader]:

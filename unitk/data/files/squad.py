@@ -47,8 +47,8 @@ class Squad(Reader):
 
 def check_form(form: str) -> None:
     """Refuse a form of the source that lacks the answer, or passage and sentence, or has both."""
-    one = ("{passage}" in form) != (SENTENCE in form)
-    fits = "{answer}" in form and one
+    single = ("{passage}" in form) != (SENTENCE in form)
+    fits = "{answer}" in form and single
     require(fits, f"--squad-source needs {{answer}}, and {{passage}} or {{sentence}}, got {form!r}")
 
 
@@ -114,7 +114,9 @@ def _answers(record: Record) -> list[str]:
     answers = _member(entry, "answers", list, place) if "answers" in entry else []
     if not answers and not entry.get("is_impossible"):
         raise DataError(f"{place} has no answer, and is not marked is_impossible")
-    return [_member(one, "text", str, f"{place}.answers[{n}]") for n, one in enumerate(answers)]
+    return [
+        _member(answer, "text", str, f"{place}.answers[{n}]") for n, answer in enumerate(answers)
+    ]
 
 
 def _member(node: Any, name: str, kind: type, where: str) -> Any:

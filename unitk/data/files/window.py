@@ -51,7 +51,7 @@ def _widest(pair: PairText, unit: Any, fits: Callable[[str], bool]) -> PairText:
     """
     passage = pair.source[1]
     first, stop = _focus(pair)
-    units = [found.span() for found in unit.finditer(passage)]
+    units = [match.span() for match in unit.finditer(passage)]
     before = sum(end <= first for _, end in units)
     after = sum(start >= stop for start, _ in units)
 
@@ -76,7 +76,7 @@ def sentences_of(pair: PairText, form: str) -> PairText:
         return pair
     passage = pair.source[1]
     first, stop = _focus(pair)
-    ends = [0, *(found.end() for found in SENTENCE_END.finditer(passage)), len(passage)]
+    ends = [0, *(match.end() for match in SENTENCE_END.finditer(passage)), len(passage)]
     start = max(end for end in ends if end <= first)
     end = min(end for end in ends if end >= stop)
     kept = passage[start:end]
