@@ -59,13 +59,14 @@ class Command(click.Command):
             with redirect_stdout(io.StringIO()) as page, suppress(SystemExit, errors.UnitkError):
                 find_verb(str(self.name))([*words, "--help-all"])
             # the help page depends on the words so far: --task mass brings the options of mass
-            found = ["--quiet", *SET, *re.findall(r"^ +(--[\w.-]+)", page.getvalue(), re.M)]
+            flags = re.findall(r"^ +(--[\w.-]+)", page.getvalue(), re.M)
+            names_found = ["--quiet", *SET, *flags]
         elif kind in KINDS:
             load_plugins()
-            found = names(kind)
+            names_found = names(kind)
         else:
             return [CompletionItem(incomplete, type="file")]
-        return [CompletionItem(one) for one in found if one.startswith(incomplete)]
+        return [CompletionItem(word) for word in names_found if word.startswith(incomplete)]
 
 
 class Verbs(click.Group):
@@ -142,8 +143,8 @@ def called_verb() -> str:
 def describe_verb(name: str) -> str:
     """What a verb does, as the first line of its module says."""
     with sources("verb")[name.replace("-", "_")].open(encoding="utf-8") as file:
-        found = ABOUT.match(file.readline())
-    return found[1] if found else ""
+        match = ABOUT.match(file.readline())
+    return match[1] if match else ""
 
 
 def call(verb: str, words: list[str]) -> None:
@@ -153,8 +154,8 @@ def call(verb: str, words: list[str]) -> None:
     words = set_variables([word for word in words if word != "--quiet"])
     for word in words:  # files have these words in them
         errors.require(not HALF.search(word), f"{word!r} is not UTF-8; rename what it names")
-    with naming_files(found := find_verb(verb), words):
-        _run(found, words)
+    with naming_files(called := find_verb(verb), words):
+        _run(called, words)
 
 
 def _run(verb: Verb | VerbGroup, words: list[str]) -> None:
@@ -190,13 +191,13 @@ def _run(verb: Verb | VerbGroup, words: list[str]) -> None:
 def set_variables(words: list[str]) -> list[str]:
     """Set the environment variables of the options in `SET`; returns the other words."""
     rest = list[str]()
-    found = iter(words)
-    for word in found:
+    remaining = iter(words)
+    for word in remaining:
         name, equals, value = word.partition("=")
         if name not in SET:
             rest.append(word)
             continue
-        value = value if equals else next(found, "")
+        value = value if equals else next(remaining, "")
         errors.require(bool(value), f"{name} needs a value")
         os.environ[SET[name]] = value
     return rest
@@ -246,7 +247,8 @@ def main() -> None:
         sys.unraisablehook = send_again
         for number in EXIT:
             if number != signal.SIGINT and signal.getsignal(number) != signal.SIG_IGN:  # nohup
-                signal.signal(number, lambda got, _: sys.exit(EXIT[got]))  # temporary files go
+                # an exit of Python removes temporary files
+                signal.signal(number, lambda signum, _: sys.exit(EXIT[signum]))
         errors.UnitkError.with_flags = True
         logging.setLogRecordFactory(LogLine)
         cli.main(prog_name="unitk", standalone_mode=False)

@@ -362,7 +362,9 @@ def test_a_checkpoint_of_a_phase_without_beta(runs, toy_data):
     sense = {"elbo": 10.0, "kl": 2.0, "mi_ceiling": 4.0, "z_gap": 3.0}
     config = {**judged.state["config"], "criterion.beta": "cyclical:cycles=1"}
     judged.state["config"] = config
-    parsed = evaluate.checkpoint.components(judged.state, judged.path, wanted=("task", "criterion"))
+    parsed = evaluate.checkpoint.components(
+        judged.state, judged.path, chosen_kinds=("task", "criterion")
+    )
     criterion = parsed.components["criterion"].config.build(9)
     object.__setattr__(judged, "criterion", criterion)
     judged.state["step"] = 2

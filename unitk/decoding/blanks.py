@@ -51,9 +51,9 @@ def fill(
     if judge is None or not ranked:
         return refill(task, texts, sources, search(config, True))
     *shorter, last = searches(config)
-    found = [*(search(short, False) for short in shorter), search(last, True)]
+    results = [*(search(short, False) for short in shorter), search(last, True)]
     candidates = []
-    for text, source, *of_searches in zip(texts, sources, *found, strict=True):
+    for text, source, *of_searches in zip(texts, sources, *results, strict=True):
         outputs = [*chain(*of_searches)]
         # a piece may be a blank alone, which fills nothing
         visible = [output for output in outputs if is_seen(task, source, output.hypothesis.ids)]
@@ -70,7 +70,7 @@ def fill(
 def fit_blanks(config: GenerateConfig, constraints: Sequence[Constraint]) -> GenerateConfig:
     """The options as blanks with these constraints obey them; UsageError for those that cannot."""
     config.idle("has no effect on blanks", "contrast", "begin_word", "sentences", "key_phrases")
-    if not any(one.prefix or one.phrases for one in constraints):
+    if not any(constraint.prefix or constraint.phrases for constraint in constraints):
         return config
     require(
         config.rerank != "on",
@@ -98,11 +98,11 @@ def searches(config: GenerateConfig) -> list[GenerateConfig]:
     if slope(config.min_len) or slope(config.max_len) or config.max_words is not None:
         return [wide]
     least = max(1, length(config.min_len, 0))
-    most = length(config.max_len, 0)
+    longest = length(config.max_len, 0)
     wide = replace(wide, min_len=least)  # nothing at all is likely, and fills no blank
     beam = max(config.beam, SHORT_BEAM)
     short = replace(wide, beam=beam, nbest=beam)
-    return [*(replace(short, max_len=n) for n in LENGTHS if least <= n < most), wide]
+    return [*(replace(short, max_len=n) for n in LENGTHS if least <= n < longest), wide]
 
 
 def is_seen(task: Task, source: list[Ids], written: Ids) -> bool:

@@ -280,9 +280,9 @@ class RunningSearch:
     @torch.inference_mode()
     def drop(self, numbers: Sequence[int]) -> None:
         """Close the rows of these prompts without outputs; they leave with the next that end."""
-        gone = torch.isin(self.rows, torch.tensor(numbers, device=self.rows.device))
-        self.returned = self.returned | gone
-        self.work.search.close(gone)
+        dropped = torch.isin(self.rows, torch.tensor(numbers, device=self.rows.device))
+        self.returned = self.returned | dropped
+        self.work.search.close(dropped)
 
     def partial_output(self, number: int) -> Hypothesis:
         """The words so far of the best open hypothesis of a prompt."""

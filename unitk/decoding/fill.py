@@ -39,8 +39,8 @@ class Once(Driver):
         why = "has no effect: masks are filled in one pass, with one output, the likeliest words"
         config.idle(why, *SEARCH, "sampling", "temperature", "nbest")
         constraints = [prompt.constraint for prompt in prompts]
-        require(not any(one.prefix for one in constraints), f"--prefix-file {why}")
-        require(not any(one.phrases for one in constraints), f"--constraints {why}")
+        require(not any(constraint.prefix for constraint in constraints), f"--prefix-file {why}")
+        require(not any(constraint.phrases for constraint in constraints), f"--constraints {why}")
         banned = np.array(list(self.task.vocab.symbols.values()))  # a mask stands for a word
         outputs: list[list[Hypothesis]] = [[] for _ in prompts]
         examples = [prompt.example for prompt in prompts]
@@ -83,12 +83,12 @@ def fill_in(task: Task, text: str, source: list[Ids], written: Ids) -> str:
     by_place = dict(zip(blanks.tolist(), fills, strict=False))
     out, at, read = "", 0, 0
     known: Ids = ids[:0]  # the tokens up to a blank
-    for mark, place in zip(marks, places.tolist(), strict=True):
+    for mark, position in zip(marks, places.tolist(), strict=True):
         out = out + text[at : mark.start()]
         at = mark.end()
-        known = np.append(known, ids[read:place])
-        read = place + 1
-        fill = by_place.get(place, ids[:0])
+        known = np.append(known, ids[read:position])
+        read = position + 1
+        fill = by_place.get(position, ids[:0])
         before = decode(known[-NEAR:])
         joined = decode(np.append(known[-NEAR:], fill))
         known = np.append(known, fill)

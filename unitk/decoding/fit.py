@@ -82,8 +82,8 @@ def check_parts(task: Task, sources: Sequence[list[Ids]], first: int) -> bool:
 def warn_of_shortened(shortened: int, count: int, config: GenerateConfig) -> None:
     """Log how many of the sources were shortened."""
     if shortened:
-        most = config.max_source_len
-        limit = f" to {most} tokens or fewer (--max-source-len)" if most else ""
+        max_tokens = config.max_source_len
+        limit = f" to {max_tokens} tokens or fewer (--max-source-len)" if max_tokens else ""
         log.warning("shortened %d of %d sources%s", shortened, count, limit)
 
 
@@ -106,10 +106,11 @@ def batches(
         for p, words in zip(prompts, max_len or [-1] * len(prompts), strict=True)
     ]
     numbers: list[int] = []
-    most = (0, 0, -1)  # blanks, slots, words
+    largest = (0, 0, -1)  # blanks, slots, words
+    # from the longest prompt on: the first of a batch is as wide as the batch
     for i in sorted(range(len(prompts)), key=size.__getitem__, reverse=True):
-        blanks, slots, words = (max(pair) for pair in zip(most, size[i], strict=True))
-        most = blanks, slots, words
+        blanks, slots, words = (max(pair) for pair in zip(largest, size[i], strict=True))
+        largest = blanks, slots, words
         columns = round_up(slots)
         rows = len(numbers) + 1
         if grid:
@@ -118,7 +119,7 @@ def batches(
         if numbers and rows * (columns + width * longest(blanks, words)) > max_tokens:
             yield numbers
             numbers = []
-            most = size[i]
+            largest = size[i]
         numbers.append(i)
     if numbers:
         yield numbers

@@ -291,9 +291,9 @@ class Generator(SourceEncoder):
         and its end. A model with an encoder needs them. Symbols that an import added have -inf.
         """
         sources = self._ids(texts)
-        wanted = [None] * len(sources) if targets is None else self._ids(targets, "targets")
-        require(len(wanted) == len(sources), "there must be a target for each text")
-        examples = [ask_all_tokens(self.task, *pair) for pair in zip(sources, wanted, strict=True)]
+        labels = [None] * len(sources) if targets is None else self._ids(targets, "targets")
+        require(len(labels) == len(sources), "there must be a target for each text")
+        examples = [ask_all_tokens(self.task, *pair) for pair in zip(sources, labels, strict=True)]
         return logits(self.model, examples, max_tokens)
 
     def likelihood(
@@ -366,13 +366,13 @@ class Generator(SourceEncoder):
         check_layer(self.model, layer)
         prompts = self.prompts(replace(sources, ids=ids), config, driver)
         self.warned = self.warned or check_parts(self.task, ids, first)
-        cut = sum(one.source is not ids[one.number - first] for one in prompts)
+        cut = sum(prompt.source is not ids[prompt.number - first] for prompt in prompts)
         warn_of_shortened(cut, len(ids), config)
         outputs: list[list[Output]] = [[] for _ in ids]
         decoded = self.decode(prompts, config, watch, layer, driver)
-        for one, best in zip(prompts, decoded, strict=True):
-            outputs[one.number - first] = best
-        if none := [one.number + 1 for one in prompts if not outputs[one.number - first]]:
+        for prompt, best in zip(prompts, decoded, strict=True):
+            outputs[prompt.number - first] = best
+        if none := [prompt.number + 1 for prompt in prompts if not outputs[prompt.number - first]]:
             what = "inputs with no output that the rules allow: %d, first input %d"
             log.warning(what, len(none), none[0])
         return outputs
@@ -387,7 +387,7 @@ class Generator(SourceEncoder):
     ) -> list[list[Output]]:
         """The n best outputs for each prompt; the other arguments are those of `outputs`."""
         hypotheses = (driver or self.driver).outputs(prompts, config.searching, watch)
-        outputs = [self.texts(*one, config) for one in zip(prompts, hypotheses, strict=True)]
+        outputs = [self.texts(*pair, config) for pair in zip(prompts, hypotheses, strict=True)]
         if layer is None:
             return outputs
         scorer = Given(self.model, self.task, self._word_protocol("--print-alignment"))

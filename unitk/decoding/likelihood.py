@@ -46,9 +46,9 @@ def likelihoods(
     def lay_out(number: int) -> list[Example]:
         before, text = texts[number]
         while True:
-            found = layouts(task, before, text, whole_words)
-            if (over := count_excess(found[0], model.config)) <= 0:
-                return found
+            examples = layouts(task, before, text, whole_words)
+            if (over := count_excess(examples[0], model.config)) <= 0:
+                return examples
             if not truncate or not len(before):
                 raise DataError(
                     f"{name(number)} is too long by {over:,} for this model's positions"
@@ -60,16 +60,16 @@ def likelihoods(
         if len(text[1]):
             same.setdefault(tuple(tuple(part.tolist()) for part in text), []).append(number)
     order = [same[text] for text in sorted(same)]  # texts that begin alike become neighbours
-    found: list[Floats] = [np.empty((2, 0), np.float32)] * len(texts)
+    gains: list[Floats] = [np.empty((2, 0), np.float32)] * len(texts)
     for at in range(0, len(order), TOGETHER):
         some = order[at : at + TOGETHER]
         laid = [lay_out(first) for first, *_ in some]
         scored = _score_together(model, laid, max_tokens, lambda done: report(0))
         for numbers, gain in zip(some, scored, strict=True):
             for number in numbers:
-                found[number] = gain
+                gains[number] = gain
         report(sum(map(len, some)))
-    return found
+    return gains
 
 
 def _score_together(
@@ -77,11 +77,11 @@ def _score_together(
 ) -> list[Floats]:
     """The scores of texts, each laid out in one or several examples, which share beginnings."""
     # a recurrent network reads no trees
-    trees = share([one for own in laid for one in own], not model.config.sequential)
-    gains = score(model, [one.example for one in trees], max_tokens, report)
+    trees = share([example for of_text in laid for example in of_text], not model.config.sequential)
+    gains = score(model, [tree.example for tree in trees], max_tokens, report)
     pairs = zip(gains, trees, strict=True)
-    each = iter([gain[:, index] for gain, tree in pairs for index in tree.index])
-    return [np.concatenate([next(each) for _ in own], axis=1) for own in laid]
+    rows = iter([gain[:, index] for gain, tree in pairs for index in tree.index])
+    return [np.concatenate([next(rows) for _ in of_text], axis=1) for of_text in laid]
 
 
 def check_task(task: Task, whole_words: bool) -> None:

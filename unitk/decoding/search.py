@@ -116,7 +116,7 @@ class Search:
         """Words that were chosen; a tensor [1] on the device if steps are recorded."""
         self.faulty = torch.zeros((), dtype=torch.bool, device=device)  # NaN or infinity came
         # before this step no hypothesis is full: `ruled_log_probs` need not look
-        lengths = [one.max_len for one in constraints]
+        lengths = [constraint.max_len for constraint in constraints]
         self.soonest = min(config.max_words or lengths[0], *lengths)
         self.stride = torch.tensor([protocol.dpos, protocol.dpos2], device=device)
         self.most = max(request.most, longest(further_blanks, request.constraints.max_len))
@@ -259,9 +259,9 @@ class Search:
 
     def full(self, steps: int | Tensor) -> Tensor:
         """[B, K] whether a hypothesis of this many steps can only end."""
-        most = self.config.max_words
+        limit = self.config.max_words
         full_BK = self.state.count >= self.state.limit
-        return full_BK if most is None else full_BK | (steps - self.state.blank >= most)
+        return full_BK if limit is None else full_BK | (steps - self.state.blank >= limit)
 
     def ruled_log_probs(self, logits_RV: Tensor) -> Tensor:
         """[B, n, V] log-probabilities of all words after the open hypotheses, under the rules."""

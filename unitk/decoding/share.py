@@ -36,7 +36,7 @@ def share(examples: Sequence[Example], together: bool = True, row: int = ROW) ->
     `together` off each example stays alone.
     """
     if not together:
-        return [_tree([one], [], []) for one in examples]
+        return [_tree([laid], [], []) for laid in examples]
     trees = list[Tree]()
     begin = 0
     prompts = [_prompt(example) for example in examples]
@@ -60,29 +60,30 @@ def _prompt(example: Example) -> list[Ids]:
 def _trees(examples: Sequence[Example], head: int, row: int) -> list[Tree]:
     """Examples with the same first `head` slots, as few trees of about `row` slots."""
     tails = [example.towers[example.decoded].table[:, head:] for example in examples]
+    # slots of each tail that the one before it has, too; the first of a tree shares none
     shared = [0, *(_common(*pair) for pair in zip(tails[:-1], tails[1:], strict=True))]
     trees = []
     begin = 0
     size = head
-    most = 0
+    room = 0
     for number, (tail, common) in enumerate(zip(tails, shared, strict=True)):
         fresh = tail.shape[1] - common
-        if number > begin and size + fresh > most:
+        if number > begin and size + fresh > room:
             trees.append(_tree(examples[begin:number], tails[begin:number], shared[begin:number]))
             begin = number
             size = head
             fresh = tail.shape[1]
             shared[number] = 0
         if number == begin:
-            most = max(row, (head + fresh) * 5 // 4)
+            room = max(row, (head + fresh) * 5 // 4)
         size += fresh
     return [*trees, _tree(examples[begin:], tails[begin:], shared[begin:])]
 
 
-def _common(one: Ids, other: Ids) -> int:
+def _common(first: Ids, other: Ids) -> int:
     """How many slots two tails have in common at their beginnings."""
-    size = min(one.shape[1], other.shape[1])
-    same = (one[:, :size] == other[:, :size]).all(axis=0)
+    size = min(first.shape[1], other.shape[1])
+    same = (first[:, :size] == other[:, :size]).all(axis=0)
     return size if same.all() else int(same.argmin())
 
 
@@ -93,6 +94,7 @@ def _tree(examples: Sequence[Example], tails: Sequence[Ids], shared: Sequence[in
         return Tree(first, [np.arange(len(first.asks[0].label))])
     slots = first.towers[tower]
     head = len(slots) - tails[0].shape[1]
+    # of each tail what the one before it lacks
     behind = [tail[:, n:] for tail, n in zip(tails, shared, strict=True)]
     table = np.concatenate([slots.table[:, :head], *behind], axis=1)
     time = slots.now[:head].max() + np.arange(1 - head, table.shape[1] - head + 1)
@@ -101,6 +103,7 @@ def _tree(examples: Sequence[Example], tails: Sequence[Ids], shared: Sequence[in
     path = np.arange(head)
     size = head
     keys = list[Ids]()
+    # a row and its label as one number
     many = 1 + max(int(example.asks[0].label.max(initial=0)) for example in examples)
     for example, tail, common in zip(examples, tails, shared, strict=True):
         fresh = np.arange(size, size + tail.shape[1] - common)
@@ -112,8 +115,8 @@ def _tree(examples: Sequence[Example], tails: Sequence[Ids], shared: Sequence[in
     lasting = table[DIES] == NEVER
     table[NOW, head:] = table[BORN, head:] = time[head:]
     table[DIES, head:] = np.where(lasting, dies, time)[head:]
-    # a row and a label are asked once
+    # each pair is asked once
     asked, index = np.unique(np.concatenate(keys), return_inverse=True)
     ask = lm(asked // many, asked % many, name=first.asks[0].name, tower=tower)
-    made = replace(first, towers={**first.towers, tower: Slots(table)}, asks=[ask])
-    return Tree(made, np.split(index, np.cumsum([len(one) for one in keys])[:-1]))
+    joined = replace(first, towers={**first.towers, tower: Slots(table)}, asks=[ask])
+    return Tree(joined, np.split(index, np.cumsum([len(of_key) for of_key in keys])[:-1]))

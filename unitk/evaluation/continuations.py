@@ -108,17 +108,17 @@ class Continuations(Scoring, Writing):
     ) -> list[list[Floats]]:
         """Score each choice, [2, tokens]; a context that is too long loses its beginning."""
         flat = [[question.context, choice] for question in questions for choice in question.choices]
-        place = [question.place for question in questions for _ in question.choices]
+        places = [question.place for question in questions for _ in question.choices]
         ids: list[tuple[Ids, Ids]] = [(first, text) for first, text in generator.encode(flat)]
         for number, (context, choice) in enumerate(flat):
             if context.strip() and not (context[-1].isspace() or choice[0].isspace()):
                 inside = generator.vocab.encode_inside(choice)  # it begins no word
                 ids[number] = ids[number][0], np.array(inside, np.int64)
-        for (_, text), where in zip(ids, place, strict=True):
+        for (_, text), where in zip(ids, places, strict=True):
             if not len(text):
                 raise DataError(f"{where}: a choice or word has no token of the vocabulary")
-        found = self.likelihoods(generator, ids, place.__getitem__, progress, truncate=True)
-        scored = iter(found)
+        likelihoods = self.likelihoods(generator, ids, places.__getitem__, progress, truncate=True)
+        scored = iter(likelihoods)
         return [[next(scored) for _ in question.choices] for question in questions]
 
 

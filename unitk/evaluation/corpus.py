@@ -67,8 +67,8 @@ def open_corpus_of(parsed: Parsed) -> Iterator[Path]:
     chosen.check_files(files, "--data", parsed.settings)
     vocab = open_vocab(find_checkpoint(chosen.checkpoint))
     source = chosen.source(files, "--data")
-    with tempfile.TemporaryDirectory(prefix="unitk-") as place:
-        folder = Path(place, path.stem)
+    with tempfile.TemporaryDirectory(prefix="unitk-") as temporary:
+        folder = Path(temporary, path.stem)
         workers = num_workers(None, source.size)
         cure = "preprocess the text first"
         opened = encoders(vocab, workers, chosen.user_dir, cure=cure)
@@ -83,8 +83,8 @@ def open_texts_of(parsed: Parsed, name: str) -> Iterator[list[Path]]:
     from unitk.evaluation.objective import corpus_of
 
     chosen = parsed.main
-    with open_corpus_of(parsed) as place:
-        path = corpus_of(place)
+    with open_corpus_of(parsed) as opened:
+        path = corpus_of(opened)
         if not isinstance(open_corpus(path), Corpus):
             raise DataError(f"--data {chosen.data} holds pairs; {flag(name)} is for texts")
         if corpus_vocab(path).hash != open_vocab(find_checkpoint(chosen.checkpoint)).hash:

@@ -64,20 +64,20 @@ class UnitkLM(LM):
         texts = [text for (text,) in self.generator.encode([[r.args[0]] for r in requests])]
         half = ((self.generator.model.config.room or LONGEST) - SYMBOLS) // 2
         cut = [cut_windows(text, half, half) for text in texts]
-        found = iter(self._score_pairs([window for some in cut for window in some]))
-        return [sum(_sum(next(found)[0]) for _ in some) for some in cut]
+        scores = iter(self._score_pairs([window for some in cut for window in some]))
+        return [sum(_sum(next(scores)[0]) for _ in some) for some in cut]
 
     def generate_until(self, requests: Sequence[Any]) -> list[str]:
         """Generate after each context, up to the first of the strings that end it."""
         alike: dict[tuple[int, float], list[int]] = {}  # temperature 0: greedy
-        for number, (_, given) in enumerate(request.args for request in requests):
-            warm = float(given.get("temperature") or 1.0) if given.get("do_sample") else 0.0
-            alike.setdefault((given.get("max_gen_toks", 256), warm), []).append(number)
+        for number, (_, arguments) in enumerate(request.args for request in requests):
+            warm = float(arguments.get("temperature") or 1.0) if arguments.get("do_sample") else 0.0
+            alike.setdefault((arguments.get("max_gen_toks", 256), warm), []).append(number)
         written = [""] * len(requests)
-        for (most, warm), numbers in alike.items():
+        for (max_len, warm), numbers in alike.items():
             how: dict[str, Any] = {"sampling": True, "temperature": warm} if warm else {"beam": 1}
             contexts = [requests[number].args[0] for number in numbers]
-            outputs = self.generator.generate(contexts, truncate=True, max_len=most, **how)
+            outputs = self.generator.generate(contexts, truncate=True, max_len=max_len, **how)
             for number, [best] in zip(numbers, outputs, strict=True):
                 stops = requests[number].args[1].get("until") or []
                 written[number] = _cut_at(best.text, [stops] if isinstance(stops, str) else stops)

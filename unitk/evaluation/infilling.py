@@ -47,10 +47,10 @@ class Infilled:
 
     def figures(self) -> dict[str, Any]:
         """BLEU of the filled-in texts, and of the texts without their blanks."""
-        wanted = [[text] for text in self.texts]
+        references = [[text] for text in self.texts]
         scores = {"bleu": self.filled, "bleu_unfilled": self.left}
-        found = {name: bleu(some, wanted).figures["bleu"] for name, some in scores.items()}
-        return {"mask_ratio": self.share, **found, "blanks": self.blanks}
+        bleu_of = {name: bleu(some, references).figures["bleu"] for name, some in scores.items()}
+        return {"mask_ratio": self.share, **bleu_of, "blanks": self.blanks}
 
 
 @register("evaluation", "infill")
@@ -67,19 +67,19 @@ class Infilling(Writing):
         require(len(self.mask_ratio) > 0, "--mask-ratio needs shares of words, got none")
 
     def read(self, paths: Sequence[Path]) -> list[str]:
-        each = (record for path in paths for record in records(path, plain="text"))
-        return [record.text("text", blank=False) for record in each]
+        every = (record for path in paths for record in records(path, plain="text"))
+        return [record.text("text", blank=False) for record in every]
 
     def judge(self, generator: Generator, texts: Sequence[str], progress: Progress) -> Judged:
         with progress(len(texts) * len(self.mask_ratio)) as report:
-            found = infill(generator, texts, self.mask_ratio, self.max_tokens, report)
-        each = [one.figures() for one in found]
+            results = infill(generator, texts, self.mask_ratio, self.max_tokens, report)
+        figures_of = [entry.figures() for entry in results]
         lines = [f"{'mask ratio':<24}{'bleu':>8}{'unfilled':>10}{'blanks':>10}"]
-        for one in each:
-            scores = f"{one['bleu']:8.2f}{one['bleu_unfilled']:10.2f}{one['blanks']:10,}"
-            lines.append(f"{one['mask_ratio']:<24}{scores}")
-        figures = {"texts": len(texts), "infill": each}
-        return Judged(figures, lines, (line for one in found for line in one.lines()))
+        for entry in figures_of:
+            scores = f"{entry['bleu']:8.2f}{entry['bleu_unfilled']:10.2f}{entry['blanks']:10,}"
+            lines.append(f"{entry['mask_ratio']:<24}{scores}")
+        figures = {"texts": len(texts), "infill": figures_of}
+        return Judged(figures, lines, (line for result in results for line in result.lines()))
 
 
 def infill(
@@ -98,7 +98,7 @@ def infill(
     mask = generator.vocab.mask
     require(task.infills, f"--infill: task {task.name} does not fill blanks")
     fixed = task.protocol is None or task.length([np.array([mask])]) is not None
-    ids = [one for (one,) in generator.encode([[text] for text in texts])]
+    ids = [ids_of_text for (ids_of_text,) in generator.encode([[text] for text in texts])]
     # an encoder-decoder writes the text, or all blanks, as one output
     whole = task.protocol is not None and task.protocol.begin is None
     longest = f"2x+{LONGEST}" if whole else LONGEST

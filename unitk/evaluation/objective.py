@@ -110,11 +110,11 @@ def open_setup(
             options |= {f"{part}.{key}": value for key, value in hides.items()}
     options["stateful_rows"] = str(rows)
     # texts are cut as those of validation are, which have the seed 0 in any run
-    place = {"data": f"{corpus}=1", "valid": "none", "seed": "0"}
-    place |= {"save_dir": str(folder), "max_steps": "1"}
-    wanted = ("task", "arch", "criterion")
-    settings = Settings.of_texts(options | place, Origin.CHECKPOINT).under(untrained).under(given)
-    parsed = checkpoint.components(state, folder, settings, wanted, TrainConfig)
+    nowhere = {"data": f"{corpus}=1", "valid": "none", "seed": "0"}
+    nowhere |= {"save_dir": str(folder), "max_steps": "1"}
+    kinds = ("task", "arch", "criterion")
+    settings = Settings.of_texts(options | nowhere, Origin.CHECKPOINT).under(untrained).under(given)
+    parsed = checkpoint.components(state, folder, settings, kinds, TrainConfig)
     data = open_data(parsed)
     check_data(state, data, folder)
     check_stateful(parsed, data, 1)

@@ -85,8 +85,8 @@ class MinimalPairs(Scoring, Writing):
 
     def judge(self, generator: Generator, texts: Sequence[Pair], progress: Progress) -> Judged:
         scored = self.score(generator, texts, progress)
-        found = figures(scored)
-        return Judged(found, accuracy_lines(found), scored.lines())
+        results = figures(scored)
+        return Judged(results, accuracy_lines(results), scored.lines())
 
     def score(self, generator: Generator, pairs: Sequence[Pair], progress: Progress) -> Scored:
         """Score both sentences of each pair."""
@@ -126,16 +126,17 @@ def figures(scored: Scored) -> dict[str, Any]:
             "tokens_bad": float(bad),
             "shorter": 100 * float(shorter[own].mean()),
         }
-    each = {
-        name: [one["accuracy"] for one in sets.values() if one["phenomenon"] == name]
-        for name in sorted({one["phenomenon"] for one in sets.values()} - {""})
+    by_phenomenon = {
+        name: [entry["accuracy"] for entry in sets.values() if entry["phenomenon"] == name]
+        for name in sorted({entry["phenomenon"] for entry in sets.values()} - {""})
     }
     of_phenomena = {
-        name: {"sets": len(some), "accuracy": float(np.mean(some))} for name, some in each.items()
+        name: {"sets": len(some), "accuracy": float(np.mean(some))}
+        for name, some in by_phenomenon.items()
     }
-    means = {"mean_of_sets": float(np.mean([one["accuracy"] for one in sets.values()]))}
-    if each:
-        mean = np.mean([one["accuracy"] for one in of_phenomena.values()])
+    means = {"mean_of_sets": float(np.mean([entry["accuracy"] for entry in sets.values()]))}
+    if by_phenomenon:
+        mean = np.mean([entry["accuracy"] for entry in of_phenomena.values()])
         means["mean_of_phenomena"] = float(mean)
     return {
         **means,
@@ -158,16 +159,16 @@ def accuracy_lines(f: dict[str, Any]) -> list[str]:
     """The accuracies as a table to print."""
     width = max(len(name) for name in (*f["sets"], *f["phenomena"], "mean of phenomena"))
     lines = [f"{'set':<{width}}  accuracy  pairs  ties  tokens good, bad  if shorter wins"]
-    for name, one in f["sets"].items():
-        lengths = f"{one['tokens_good']:.2f}, {one['tokens_bad']:.2f}"
+    for name, entry in f["sets"].items():
+        lengths = f"{entry['tokens_good']:.2f}, {entry['tokens_bad']:.2f}"
         lines.append(
-            f"{name:<{width}}  {one['accuracy']:8.2f}  {one['pairs']:5,}  {one['ties']:4}"
-            f"  {lengths:>16}  {one['shorter']:15.2f}"
+            f"{name:<{width}}  {entry['accuracy']:8.2f}  {entry['pairs']:5,}  {entry['ties']:4}"
+            f"  {lengths:>16}  {entry['shorter']:15.2f}"
         )
     if f["phenomena"]:
         lines.append(f"{'phenomenon':<{width}}  accuracy  sets")
-    for name, one in f["phenomena"].items():
-        lines.append(f"{name:<{width}}  {one['accuracy']:8.2f}  {one['sets']:4}")
+    for name, entry in f["phenomena"].items():
+        lines.append(f"{name:<{width}}  {entry['accuracy']:8.2f}  {entry['sets']:4}")
     for key in ("mean_of_sets", "mean_of_phenomena"):
         if key in f:
             lines.append(f"{key.replace('_', ' '):<{width}}  {f[key]:8.2f}")

@@ -75,9 +75,12 @@ class WindowedPerplexity(Scoring):
         likelihoods = self.likelihoods(generator, cut, name, progress, unit="windows")
         nats = -sum(float(gains.sum(dtype=np.float64)) for gains, _ in likelihoods)
         # no end of a text is predicted, nor is its first token where nothing opens it
-        each = iter(one.shape[1] for one in likelihoods)
-        unasked = [len(text) - sum(next(each) for _ in self.cut(text)) for text in texts]
-        asked = ([one[0][n:], *one[1:]] for one, n in zip(documents, unasked, strict=True))
+        sizes = iter(likelihood.shape[1] for likelihood in likelihoods)
+        unasked = [len(text) - sum(next(sizes) for _ in self.cut(text)) for text in texts]
+        asked = (
+            [first[count:], *others]
+            for (first, *others), count in zip(documents, unasked, strict=True)
+        )
         units = Units.of(asked, generator.vocab.decode).with_ends(0)
         figures = {"texts": len(texts), "windows": len(cut), "nats": nats}
         figures |= perplexities(nats, units)

@@ -143,8 +143,8 @@ def tensors_within(tree: object) -> Iterator[Tensor]:
     elif isinstance(tree, Mapping):
         yield from tensors_within(list(tree.values()))
     elif isinstance(tree, list | tuple):
-        for one in tree:
-            yield from tensors_within(one)
+        for item in tree:
+            yield from tensors_within(item)
     else:
         assert tree is None or isinstance(tree, int | float | str), f"tables in {type(tree)}"
 
@@ -188,15 +188,15 @@ def shelf_key(work: Recordable, tables: list[Tensor]) -> Hashable:
 KEPT: WeakKeyDictionary[Decoder, Kept] = WeakKeyDictionary()
 
 
-def recordings(model: Decoder, wanted: Literal["auto", "on", "off"]) -> Kept | None:
+def recordings(model: Decoder, capture: Literal["auto", "on", "off"]) -> Kept | None:
     """The cache of recorded steps of a model; None if steps are not recorded (--capture)."""
-    alike = model.config.static_steps or wanted != "on"
+    alike = model.config.static_steps or capture != "on"
     require(alike, "--capture on excludes xlnet_* and LSTMs, whose steps cannot be recorded")
-    if wanted == "off" or not on_grid(model):
+    if capture == "off" or not on_grid(model):
         return None
     own = weights(model)
     # weights that are trained between two batches are decoded without, unless it is asked for
-    if wanted == "auto" and any(one.requires_grad for one in own):
+    if capture == "auto" and any(weight.requires_grad for weight in own):
         return None
     if model not in KEPT or KEPT[model].weights != addresses(own):
         log.info("decoding steps are recorded and replayed (not with --capture off)")
@@ -211,13 +211,13 @@ def on_grid(model: Decoder) -> bool:
 
 def weights(model: Decoder) -> list[Tensor]:
     """A model's weights, without their names, which take milliseconds a batch to find."""
-    parameters = (one for part in model.modules() for one in part.parameters(recurse=False))
+    parameters = (weight for part in model.modules() for weight in part.parameters(recurse=False))
     return list(parameters)
 
 
 def addresses(weights: list[Tensor]) -> list[int]:
     """The addresses of weights in memory."""
-    return [one.data_ptr() for one in weights]
+    return [weight.data_ptr() for weight in weights]
 
 
 def room(device: torch.device) -> int:

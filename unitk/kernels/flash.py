@@ -25,8 +25,8 @@ class Flash:
         """As `View.__call__`: [B, H, T, K], [B, G, T, K] twice -> [B, H, T, K]."""
         rows, width = query.shape[0], query.shape[2]
         dtype = query.dtype
-        given = query, key.to(dtype), value.to(dtype)
-        line = tuple(one.transpose(1, 2).flatten(0, 1) for one in given)
+        inputs = query, key.to(dtype), value.to(dtype)
+        line = tuple(tensor.transpose(1, 2).flatten(0, 1) for tensor in inputs)
         mixed_NHK = attend(line, self.packed, width, self.dropout, scale)
         return mixed_NHK.unflatten(0, (rows, width)).transpose(1, 2)
 
@@ -39,8 +39,8 @@ def attend(
     No document has more than `longest` slots.
     """
     # `varlen_attn`, which calls the same kernel, has no dropout (torch 2.13)
-    given = *line, packed.bounds, packed.bounds, longest, longest, dropout, packed.causal, False
-    mixed_NHK: Tensor = torch.ops.aten._flash_attention_forward(*given, scale=scale)[0]
+    arguments = *line, packed.bounds, packed.bounds, longest, longest, dropout, packed.causal, False
+    mixed_NHK: Tensor = torch.ops.aten._flash_attention_forward(*arguments, scale=scale)[0]
     return mixed_NHK
 
 

@@ -91,8 +91,8 @@ def norm(config: ModelConfig, width: int = 0, inside: bool = False) -> nn.Module
     """
     if inside and not config.norm_inside:
         return nn.Identity()
-    given = width or config.width, config.norm_eps, not inside
-    return RMSNorm(*given) if config.norm == "rms" else nn.LayerNorm(*given, config.norm_bias)
+    sizes = width or config.width, config.norm_eps, not inside
+    return RMSNorm(*sizes) if config.norm == "rms" else nn.LayerNorm(*sizes, config.norm_bias)
 
 
 def map_normed(norm: nn.Module, linear: nn.Module, x: Tensor) -> Tensor:

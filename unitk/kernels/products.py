@@ -120,12 +120,12 @@ def multiply(rows: Tensor, table: Tensor) -> Tensor:
     alone = torch.get_num_threads() <= 2 and not torch.is_grad_enabled()
     if not (few(rows) and alone and rows.dtype == table.dtype == torch.float32):
         return rows @ table
-    made = torch.empty(*rows.shape[:3], table.shape[3])
-    out, left, right = made.numpy(), rows.numpy(), table.numpy()
+    result = torch.empty(*rows.shape[:3], table.shape[3])
+    out, left, right = result.numpy(), rows.numpy(), table.numpy()
     for at in range(0, table.shape[3], COLUMNS):  # more at a time: it lays out the table anew
         part = slice(at, at + COLUMNS)
         np.matmul(left, right[..., part], out=out[..., part])
-    return made
+    return result
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -218,13 +218,13 @@ def speedups(width: int, inner: int, threads: int) -> dict[str, float]:
         "inputs": (lambda: g @ weight, lambda: product(g, weight.t())),
         "weights": (lambda: g.t() @ x, lambda: product(g.t(), x.t())),
     }
-    found = {}
+    ratios = {}
     for part, calls in ways.items():
         # in turns, and the least of each: what else the machine does only ever adds
         turns = [[_seconds(call) for call in calls] for _ in range(6)]
         plain, other = (min(column) for column in zip(*turns, strict=True))
-        found[part] = plain / other
-    return found
+        ratios[part] = plain / other
+    return ratios
 
 
 def _seconds(call: Callable[[], Tensor]) -> float:
@@ -235,7 +235,7 @@ def _seconds(call: Callable[[], Tensor]) -> float:
 
 
 def choose_products(
-    wanted: Literal["auto", "torch", "onednn"],
+    choice: Literal["auto", "torch", "onednn"],
     eager: bool,
     recorded: list[str] | None,
     rows: int,
@@ -248,15 +248,15 @@ def choose_products(
     """
     if not eager:
         require(
-            wanted == "auto", f"--products {wanted} has an effect on CPU in fp32 without --compile"
+            choice == "auto", f"--products {choice} has an effect on CPU in fp32 without --compile"
         )
         return None
     require(
-        wanted != "onednn" or has_onednn(),
+        choice != "onednn" or has_onednn(),
         "--products onednn needs an x86-64 processor, and a PyTorch with oneDNN",
     )
-    if wanted != "auto":
-        return list(PRODUCTS) if wanted == "onednn" else []
+    if choice != "auto":
+        return list(PRODUCTS) if choice == "onednn" else []
     # measured once a run: what a rerun or a resumed run computes must not depend on the moment
     known = recorded if has_onednn() else []
     return fastest_products(rows, *widths) if known is None else known
@@ -273,9 +273,9 @@ def compute_in(
             yield
 
 
-def recompute(function: Callable[..., Any], *given: Any, **options: Any) -> Any:
+def recompute(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     """The value of a function, which backward computes again with the same products."""
     if Products.entered:
         parts = Products.entered[-1].parts
         options["context_fn"] = lambda: (nullcontext(), Products(parts))
-    return checkpoint(function, *given, use_reentrant=False, **options)
+    return checkpoint(function, *arguments, use_reentrant=False, **options)

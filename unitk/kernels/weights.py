@@ -110,9 +110,9 @@ class Padded(nn.Module):
         return F.linear(x, self.weight, self.bias)[..., : self.outputs]
 
 
-def _factor(x: Tensor, most: int) -> Tensor:
+def _factor(x: Tensor, largest: int) -> Tensor:
     """The scale of each row whose integers range from -most to most."""
-    return x.abs().amax(-1, keepdim=True).clamp_(min=1e-12) / most
+    return x.abs().amax(-1, keepdim=True).clamp_(min=1e-12) / largest
 
 
 def _multiply_int8(x: Tensor, middle: int, *matrix: Tensor) -> Tensor:

@@ -43,15 +43,15 @@ def bleu(
         counts.append([*score.counts, *score.totals, score.sys_len, score.ref_len])
         report(len(some))
     sums = [sum(column) for column in zip(*counts, strict=True)]
-    found = metric.compute_bleu(sums[:4], sums[4:8], *sums[8:], smooth_method=smooth)
-    precisions = {f"precision{n}": value for n, value in enumerate(found.precisions, start=1)}
+    result = metric.compute_bleu(sums[:4], sums[4:8], *sums[8:], smooth_method=smooth)
+    precisions = {f"precision{n}": value for n, value in enumerate(result.precisions, start=1)}
     return Score(
         {
-            "bleu": found.score,
+            "bleu": result.score,
             **precisions,
-            "brevity": 100 * found.bp,
-            "words": found.sys_len,
-            "reference_words": found.ref_len,
+            "brevity": 100 * result.bp,
+            "words": result.sys_len,
+            "reference_words": result.ref_len,
         },
         f"sacrebleu {metric.get_signature()}; brevity: penalty x 100; words are counts",
     )
@@ -80,8 +80,10 @@ def chrf(
     """chrF2 and chrF2++, F-scores of character n-grams with recall counting twice."""
     from sacrebleu.metrics.chrf import CHRF
 
-    each = {"chrf": CHRF(lowercase=lowercase), "chrf++": CHRF(word_order=2, lowercase=lowercase)}
-    given = list(zip_longest(*references))
-    figures = {name: metric.corpus_score(hypotheses, given).score for name, metric in each.items()}
-    signatures = (str(metric.get_signature()) for metric in each.values())
+    scorers = {"chrf": CHRF(lowercase=lowercase), "chrf++": CHRF(word_order=2, lowercase=lowercase)}
+    streams = list(zip_longest(*references))
+    figures = {
+        name: metric.corpus_score(hypotheses, streams).score for name, metric in scorers.items()
+    }
+    signatures = (str(metric.get_signature()) for metric in scorers.values())
     return Score(figures, f"sacrebleu {' and '.join(signatures)}")

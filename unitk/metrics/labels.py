@@ -29,21 +29,21 @@ Span = tuple[int, int, int, str]
 """A text, its words [start, stop), and the type of what they name."""
 
 
-def classes(predicted: Sequence[str], wanted: Sequence[str]) -> Score:
+def classes(predicted: Sequence[str], expected: Sequence[str]) -> Score:
     """Accuracy, F1 (macro, micro, and of each class), and Matthews' correlation.
 
     Matthews 1975; for several classes Gorodkin 2004; 0 where all labels are equal.
     """
     metrics = load_library("sklearn.metrics", "scikit-learn", "class")
-    names = sorted({*predicted, *wanted})
-    f1 = 100 * metrics.f1_score(wanted, predicted, labels=names, average=None, zero_division=0)
-    micro = metrics.f1_score(wanted, predicted, labels=names, average="micro")
-    matthews = 0.0 if len(names) == 1 else metrics.matthews_corrcoef(wanted, predicted)
-    disjoint = {*predicted}.isdisjoint(wanted)
+    names = sorted({*predicted, *expected})
+    f1 = 100 * metrics.f1_score(expected, predicted, labels=names, average=None, zero_division=0)
+    micro = metrics.f1_score(expected, predicted, labels=names, average="micro")
+    matthews = 0.0 if len(names) == 1 else metrics.matthews_corrcoef(expected, predicted)
+    disjoint = {*predicted}.isdisjoint(expected)
     note = "; no prediction is among the references" if disjoint else ""
     return Score(
         {
-            "accuracy": 100 * float(metrics.accuracy_score(wanted, predicted)),
+            "accuracy": 100 * float(metrics.accuracy_score(expected, predicted)),
             "matthews": 100 * float(matthews),
             "f1_macro": float(f1.mean()),
             "f1_micro": 100 * float(micro),
@@ -54,7 +54,7 @@ def classes(predicted: Sequence[str], wanted: Sequence[str]) -> Score:
     )
 
 
-def class_sets(predicted: Sequence[Sequence[str]], wanted: Sequence[Sequence[str]]) -> Score:
+def class_sets(predicted: Sequence[Sequence[str]], expected: Sequence[Sequence[str]]) -> Score:
     """F1 of the classes of texts, of which each has any number (loose micro and macro), and the
     share of texts that have exactly the right ones.
 
@@ -62,7 +62,7 @@ def class_sets(predicted: Sequence[Sequence[str]], wanted: Sequence[Sequence[str
     are means over all texts, 0 for one without predicted or right classes.
     """
     sets = [{*names} for names in predicted]
-    right_sets = [{*names} for names in wanted]
+    right_sets = [{*names} for names in expected]
     pairs = [*zip(sets, right_sets, strict=True)]
     common = [len(names & right) for names, right in pairs]
 
@@ -81,19 +81,19 @@ def class_sets(predicted: Sequence[Sequence[str]], wanted: Sequence[Sequence[str
     return Score(figures, f"micro: over all classes; {macro}; accuracy: of sets")
 
 
-def numbers(predicted: Sequence[float], wanted: Sequence[float]) -> Score:
+def numbers(predicted: Sequence[float], expected: Sequence[float]) -> Score:
     """Pearson's and Spearman's correlations; 0 where all numbers are equal."""
     stats = load_library("scipy.stats", "scipy", "number")
-    constant = min(len(set(predicted)), len(set(wanted))) < 2
+    constant = min(len(set(predicted)), len(set(expected))) < 2
     pearson, spearman = (
-        0.0 if constant else 100 * float(correlation(predicted, wanted).statistic)
+        0.0 if constant else 100 * float(correlation(predicted, expected).statistic)
         for correlation in (stats.pearsonr, stats.spearmanr)
     )
     figures = {"pearson": pearson, "spearman": spearman, "mean": (pearson + spearman) / 2}
     return Score(figures, "correlations x 100; 0 where all predictions or references are equal")
 
 
-def answers(predicted: Sequence[Sequence[str]], wanted: Sequence[Sequence[str]]) -> Score:
+def answers(predicted: Sequence[Sequence[str]], expected: Sequence[Sequence[str]]) -> Score:
     """Exact match and F1 of words.  Rajpurkar et al. 2018, arXiv 1806.03822, evaluate-v2.0.py.
 
     The best reference counts. If a question has no answer, only the empty answer is right. Where
@@ -101,7 +101,7 @@ def answers(predicted: Sequence[Sequence[str]], wanted: Sequence[Sequence[str]])
     6.1).
     """
     exact, f1, has = [], [], []
-    for answers_of, references in zip(predicted, wanted, strict=True):
+    for answers_of, references in zip(predicted, expected, strict=True):
         words = _words(" ".join(answers_of[:1]))
         right = list(filter(None, map(_words, references))) or [[]]
         exact.append(100 * (words in right))
@@ -110,34 +110,34 @@ def answers(predicted: Sequence[Sequence[str]], wanted: Sequence[Sequence[str]])
     figures: dict[str, float | int] = {"em": _mean(exact), "f1": _mean(f1), "questions": len(has)}
     if not all(has):
         for name, answerable in (("answerable", True), ("unanswerable", False)):
-            chosen = [i for i, one in enumerate(has) if one is answerable]
+            chosen = [i for i, has_answer in enumerate(has) if has_answer is answerable]
             figures[f"{name}_em"] = _mean([exact[i] for i in chosen])
             figures[f"{name}_f1"] = _mean([f1[i] for i in chosen])
             figures[name] = len(chosen)
     about = "as SQuAD's evaluate-v2.0.py: lower-cased, without punctuation and a, an, the"
-    if any(UNSPACED_LETTER.search(text) for texts in wanted for text in texts):
+    if any(UNSPACED_LETTER.search(text) for texts in expected for text in texts):
         about += "; a character of a script without blanks is a word"
     return Score(figures, about)
 
 
-def tags(predicted: Sequence[Sequence[str]], wanted: Sequence[Sequence[str]]) -> Score:
+def tags(predicted: Sequence[Sequence[str]], expected: Sequence[Sequence[str]]) -> Score:
     """The share of right tags; precision, recall and F1 of whole spans, overall and for each type.
 
     As conlleval counts (Tjong Kim Sang and Buchholz 2000), for tags in the schemes of `SCHEMES`;
     of others, such as parts of speech, the share alone. Both sides have equally many for each text.
     """
     equal = total = 0
-    for tags_of, right in zip(predicted, wanted, strict=True):
+    for tags_of, right in zip(predicted, expected, strict=True):
         assert len(tags_of) == len(right)
         equal += sum(map(str.__eq__, tags_of, right))
         total += len(right)
     figures: dict[str, float | int] = {"accuracy": 100 * equal / max(total, 1)}
-    scheme = scheme_of(tag for tags_of in (*predicted, *wanted) for tag in tags_of)
+    scheme = scheme_of(tag for tags_of in (*predicted, *expected) for tag in tags_of)
     if scheme is None:
         figures["tags"] = total
         return Score(figures, f"accuracy alone: these tags mark no spans ({', '.join(SCHEMES)})")
     predicted_spans = spans(predicted)
-    right_spans = spans(wanted)
+    right_spans = spans(expected)
     figures |= _ratios(predicted_spans, right_spans)
     for name in sorted({kind for *_, kind in predicted_spans | right_spans}):
         of_type = {span for span in predicted_spans if span[-1] == name}
@@ -150,21 +150,21 @@ def tags(predicted: Sequence[Sequence[str]], wanted: Sequence[Sequence[str]]) ->
 def spans(texts: Sequence[Sequence[str]]) -> set[Span]:
     """The spans of tagged texts: one begins at B, S or U, behind E, L, S or U, and where the type
     changes. A tag without a type has the type "span"."""
-    found: set[Span] = set()
+    found_spans: set[Span] = set()
     for number, tags_of in enumerate(texts):
         start = 0
         before = ""  # the type of the span at hand
         ended = False
-        for place, tag in enumerate([*tags_of, "O"]):  # which ends the last span
+        for position, tag in enumerate([*tags_of, "O"]):  # which ends the last span
             mark, _, kind = tag.partition("-")
             kind = "" if tag == "O" else kind or "span"
             if mark in BEGINS or ended or kind != before:
                 if before:
-                    found.add((number, start, place, before))
-                start = place
+                    found_spans.add((number, start, position, before))
+                start = position
                 before = kind
             ended = mark in ENDS
-    return found
+    return found_spans
 
 
 def scheme_of(texts: Iterable[str]) -> str | None:
@@ -177,12 +177,12 @@ def scheme_of(texts: Iterable[str]) -> str | None:
     return next((name for name, letters in SCHEMES.items() if marks <= {*letters}), None)
 
 
-def _ratios(predicted: set[Span], wanted: set[Span]) -> dict[str, float]:
-    right = len(predicted & wanted)
+def _ratios(predicted: set[Span], expected: set[Span]) -> dict[str, float]:
+    right = len(predicted & expected)
     return {
         "precision": 100 * right / max(len(predicted), 1),
-        "recall": 100 * right / max(len(wanted), 1),
-        "f1": 200 * right / max(len(predicted) + len(wanted), 1),
+        "recall": 100 * right / max(len(expected), 1),
+        "f1": 200 * right / max(len(predicted) + len(expected), 1),
     }
 
 

@@ -25,8 +25,8 @@ class Units:
     @staticmethod
     def of(texts: Iterable[Sequence[Ids]], decode: Callable[[Ids], str]) -> Units:
         """Count texts, given as sentences; words, and sentences, are separated by a blank."""
-        each = [(sum(map(len, text)), " ".join(map(decode, text))) for text in texts]
-        counts = [(1, n + 1, len(one.split()) + 1, len(one.encode()) + 1) for n, one in each]
+        plain = [(sum(map(len, text)), " ".join(map(decode, text))) for text in texts]
+        counts = [(1, n + 1, len(text.split()) + 1, len(text.encode()) + 1) for n, text in plain]
         return Units(*map(sum, zip(*counts, strict=True)))
 
     def with_ends(self, ends: int) -> Units:

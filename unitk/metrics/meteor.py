@@ -35,8 +35,8 @@ def meteor(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Sc
     synonyms = _wordnet()
     sums = []
     for hypothesis, several in zip(hypotheses, references, strict=True):
-        wanted = [treebank(one).split() for one in several]
-        sums.append(meteor_score(wanted, treebank(hypothesis).split(), wordnet=synonyms))
+        tokenized = [treebank(reference).split() for reference in several]
+        sums.append(meteor_score(tokenized, treebank(hypothesis).split(), wordnet=synonyms))
     bare = isinstance(synonyms, _NoSynonyms)
     kinds = "exact and stem matches, without WordNet" if bare else "exact, stem and WordNet matches"
     return Score(

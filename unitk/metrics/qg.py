@@ -77,8 +77,8 @@ def _common(a: Sequence[str], b: Sequence[str]) -> int:
     Hyyro 2004, "Bit-parallel LCS-length computation revisited": a step down is a zero bit.
     """
     places: dict[str, int] = {}
-    for place, word in enumerate(b):
-        places[word] = places.get(word, 0) | 1 << place
+    for position, word in enumerate(b):
+        places[word] = places.get(word, 0) | 1 << position
     full = (1 << len(b)) - 1
     column = full
     for word in a:

@@ -42,7 +42,7 @@ def score_texts(
     """
     flat = _flat(hypotheses)
     flat_references = [_flat(several) for several in references]
-    wanted = [first for first, *_ in flat_references]
+    first_references = [first for first, *_ in flat_references]
 
     def tokens(name: Literal["hypotheses", "references"], lines: list[str]) -> list[str]:
         return list(map(treebank, lines)) if name in how.treebank else lines
@@ -56,8 +56,10 @@ def score_texts(
         ),
         "meteor": lambda: meteor(flat, flat_references),
         "chrf": lambda: chrf(flat, flat_references, lowercase=how.lowercase),
-        "qg": lambda: qg(tokens("hypotheses", flat), tokens("references", wanted), sources),
-        "stats": lambda: stats(flat, wanted, sources, separator=how.separator),
+        "qg": lambda: qg(
+            tokens("hypotheses", flat), tokens("references", first_references), sources
+        ),
+        "stats": lambda: stats(flat, first_references, sources, separator=how.separator),
     }
     return {name: metrics[name]() for name in names}
 

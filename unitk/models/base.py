@@ -115,10 +115,10 @@ class AdapterConfig(Checked):
 
 def families_with(holds: Callable[[ArchConfig], bool]) -> str:
     """The registered architectures with a property; whole families as in "bart_*, mass_*"."""
-    family = {one: one.partition("_")[0] for one in registry.names("arch")}
-    able = [one for one in family if holds(registry.get("arch", one)())]
-    mixed = {family[one] for one in family.keys() - able}
-    shown = (one if family[one] in mixed else f"{family[one]}_*" for one in able)
+    family = {name: name.partition("_")[0] for name in registry.names("arch")}
+    able = [name for name in family if holds(registry.get("arch", name)())]
+    mixed = {family[name] for name in family.keys() - able}
+    shown = (name if family[name] in mixed else f"{family[name]}_*" for name in able)
     return ", ".join(dict.fromkeys(shown))
 
 

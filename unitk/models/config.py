@@ -235,8 +235,8 @@ class ModelConfig(ArchConfig):
         fits = self.relative_distance > max(1, self.relative_buckets // 4)
         self._require("relative_distance", fits, "above a quarter of --arch.relative-buckets")
         depth = self.head_depth
-        there = all(-1 - depth <= layer <= depth for layer in self.head_layers)
-        self._require("head_layers", there, f"of {-1 - depth} to {depth}")
+        exist = all(-1 - depth <= layer <= depth for layer in self.head_layers)
+        self._require("head_layers", exist, f"of {-1 - depth} to {depth}")
         pools = self.head_pooler or self.head_dense in ("tanh", "transform")
         self._require("head_dense", pools, "tanh or transform without --arch.head-pooler")
         mixes = not self.head_layer_norm or len(self.head_layers) > 0

@@ -99,8 +99,8 @@ class BART(Seq2Seq):
         edges = np.append(np.flatnonzero(begins), len(tokens))
         words = len(edges) - 1
         budget = max(1, ceil(share * words))
-        most = int(self.inserts(np.array(len(ids))))
-        lengths, zeros = poisson_counts(budget, c.mean_span, most, rng)
+        max_zeros = int(self.inserts(np.array(len(ids))))
+        lengths, zeros = poisson_counts(budget, c.mean_span, max_zeros, rng)
         first = rng.permutation(words)[: len(lengths)]
         spans = np.stack([edges[first], edges[np.minimum(first + lengths, words)]], axis=1)
         shown = np.full(len(lengths) + zeros, v.mask)

@@ -88,10 +88,10 @@ class GLMInfill(Task):
         def __post_init__(self) -> None:
             super().__post_init__()
             share = max_share(self.mask_ratio)
-            most = most_share(self.mean_span, self.max_span)
+            limit = most_share(self.mean_span, self.max_span)
             require(
-                share <= most,
-                f"--task.mask-ratio must be in (0, {most:.2g}] with spans of {self.mean_span:g} "
+                share <= limit,
+                f"--task.mask-ratio must be in (0, {limit:.2g}] with spans of {self.mean_span:g} "
                 f"tokens on average, at most {self.max_span}, got {share:g}",
             )
 
@@ -120,8 +120,8 @@ class GLMInfill(Task):
     def slots(self, n: Ids) -> Ids:
         c = self.config
         budget = np.maximum(1, (max_share(c.mask_ratio) * (n + self.frame)).astype(np.int64))
-        most = np.minimum(most_spans(budget, c.mean_span, c.max_span), np.maximum(n, 1))
-        return n + self.frame + 2 * most
+        max_spans = np.minimum(most_spans(budget, c.mean_span, c.max_span), np.maximum(n, 1))
+        return n + self.frame + 2 * max_spans
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         v = self.vocab
@@ -132,15 +132,15 @@ class GLMInfill(Task):
         # the frame counts, as in the original
         share = share_at(c.mask_ratio, text.when)
         budget = max(1, min(int(share * (n + self.frame)), n))
-        most = min(int(most_spans(budget, c.mean_span, c.max_span)), max(n, 1))
+        max_spans = min(int(most_spans(budget, c.mean_span, c.max_span)), max(n, 1))
         framed = np.concatenate([[v.cls], ids, [v.sep]])
         end = v.eop
         borders = ids == v.sep  # of documents
         if mode == 0:
             border = borders.nonzero()[0]
-            spans = poisson_spans(n, budget, c.mean_span, c.max_span, most, border, rng)
+            spans = poisson_spans(n, budget, c.mean_span, c.max_span, max_spans, border, rng)
         elif mode == 1:
-            spans = sentence_spans(v.sentence_end[ids] | borders, budget, most, rng)
+            spans = sentence_spans(v.sentence_end[ids] | borders, budget, max_spans, rng)
         else:
             spans = long_span(n, min(int((n + self.frame) / 2), n), rng)
             # of several documents a prefix LM writes the rest, S included (official code)

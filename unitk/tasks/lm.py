@@ -104,7 +104,7 @@ class LM(Task):
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         edges = (text.begins, text.ends)[:: -1 if self.backward else 1]
-        first, last = (one or self.config.cut_ends for one in edges)
+        first, last = (edge or self.config.cut_ends for edge in edges)
         opened = len(self.start) > 0
         alone = not text.carried
         start = self.start if first or alone else self.start[:0]
@@ -120,8 +120,8 @@ class LM(Task):
         prompt = self.lay_out_prompt(source, self.config.delimiter != "off")
         example = unroll(prompt, self.protocol, np.append(target, self.vocab.sep))
         if self.config.source_weight:
-            given = prompt.towers["x"].token  # its own words, each asked at the one before
-            example.asks.append(lm(np.arange(len(given) - 1), given[1:], name="source"))
+            words = prompt.towers["x"].token  # its own words, each asked at the one before
+            example.asks.append(lm(np.arange(len(words) - 1), words[1:], name="source"))
         return example
 
     def lay_out_continuation(self, before: Ids, text: Ids) -> Example:

@@ -133,8 +133,8 @@ class MLM(Masked):
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         v, c = self.vocab, self.config
         tokens, seg = frame_parts(text.parts, v.cls, v.sep)
-        wanted = share_at(c.mask_ratio, text.when) * len(tokens)
-        count = round(wanted) if c.rounding == "nearest" else int(wanted + rng.random())
+        exact = share_at(c.mask_ratio, text.when) * len(tokens)
+        count = round(exact) if c.rounding == "nearest" else int(exact + rng.random())
         hidden, run = self.hide(tokens, self.maskable(tokens), max(count, 1), rng)
         example = self.corrupt(tokens, seg, hidden, rng, run)
         if c.nsp and len(text.parts) > 1:

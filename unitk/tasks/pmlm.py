@@ -39,22 +39,22 @@ LONGEST = 6  # tokens of a block (algorithm 1)
 
 
 def layout(
-    tokens: Ids, seg: Ids, place: Ids, sizes: Ids, shown: Ids, *, mask: int, pseudo: int
+    tokens: Ids, seg: Ids, pos: Ids, sizes: Ids, shown: Ids, *, mask: int, pseudo: int
 ) -> Example:
     """Lay out framed tokens; `place` are hidden ones, which read `shown`, block by block of these
     `sizes` in factorization order."""
     at = np.zeros(len(tokens), np.int64)
     asked = shown.copy()
-    segment = seg[place]
+    segment = seg[pos]
     time = np.arange(2, 2 * len(sizes) + 2, 2).repeat(sizes)
-    at[place] = time + 1
+    at[pos] = time + 1
     asked[shown == mask] = pseudo
     text = stay(tokens, pos=np.arange(len(tokens)), at=at, seg=seg)
-    pseudos = probe(asked, pos=place, at=time, seg=segment)
-    rows = len(tokens) + np.arange(len(place))
-    label = tokens[place]
-    asks = [lm(rows, label, name="ae"), lm(rows + len(place), label, name="par")]
-    return Example({"x": concatenate([text, stay(shown, pos=place, seg=segment), pseudos])}, asks)
+    pseudos = probe(asked, pos=pos, at=time, seg=segment)
+    rows = len(tokens) + np.arange(len(pos))
+    label = tokens[pos]
+    asks = [lm(rows, label, name="ae"), lm(rows + len(pos), label, name="par")]
+    return Example({"x": concatenate([text, stay(shown, pos=pos, seg=segment), pseudos])}, asks)
 
 
 @register("task", "pmlm")
@@ -111,8 +111,8 @@ class PMLM(Task):
     def slots(self, n: Ids) -> Ids:
         tokens = n + self.frame
         # the last block may exceed the share by all its tokens but one
-        most = np.ceil(max_share(self.config.mask_ratio) * tokens).astype(np.int64) + LONGEST - 1
-        more: Ids = 2 * np.minimum(most, n)
+        hidden = np.ceil(max_share(self.config.mask_ratio) * tokens).astype(np.int64) + LONGEST - 1
+        more: Ids = 2 * np.minimum(hidden, n)
         return tokens if self.config.objective == "ae" else tokens + more
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
@@ -121,9 +121,9 @@ class PMLM(Task):
         free = self.maskable(tokens)
         chance = c.ngram_chance if c.blockwise else 0.0
         count = max(math.ceil(share_at(c.mask_ratio, text.when) * len(tokens)), 1)
-        place, sizes = block_places(free, count, chance, LONGEST, rng)
-        shown = corrupt(tokens[place], v.mask, self.words, c.mask_keep_random, rng)
-        example = layout(tokens, seg, place, sizes, shown, mask=v.mask, pseudo=self.p)
+        places, sizes = block_places(free, count, chance, LONGEST, rng)
+        shown = corrupt(tokens[places], v.mask, self.words, c.mask_keep_random, rng)
+        example = layout(tokens, seg, places, sizes, shown, mask=v.mask, pseudo=self.p)
         example.asks[:] = [ask for ask in example.asks if ask.name in c.objective.split("+")]
         if c.objective != "ae":  # without AE M stays: all that is missing is its loss
             return example
@@ -153,18 +153,18 @@ class PMLM(Task):
         returns the numbers of the tokens that the labels are.
         """
         chance = self.config.ngram_chance if self.config.blockwise else 0.0
-        place, sizes = block_places(np.ones(len(text), bool), len(text), chance, LONGEST, rng)
-        return self.factorize(before, text, place, sizes), place
+        places, sizes = block_places(np.ones(len(text), bool), len(text), chance, LONGEST, rng)
+        return self.factorize(before, text, places, sizes), places
 
-    def factorize(self, before: Ids, text: Ids, place: Ids, sizes: Ids) -> Example:
+    def factorize(self, before: Ids, text: Ids, places: Ids, sizes: Ids) -> Example:
         """Ask for all tokens of a text at P, in the order of `place`, block by block."""
         tokens = self.reading([np.append(before, text)]).token
         mask = self.vocab.mask
-        shown = np.full(len(place), mask)
-        at = place + 1 + len(before)
-        one = layout(tokens, 0 * tokens, at, sizes, shown, mask=mask, pseudo=self.p)
-        return replace(one, asks=one.asks[1:])
+        shown = np.full(len(places), mask)
+        at = places + 1 + len(before)
+        example = layout(tokens, 0 * tokens, at, sizes, shown, mask=mask, pseudo=self.p)
+        return replace(example, asks=example.asks[1:])
 
     def prompt(self, source: list[Ids]) -> Example:
-        given = self.reading([self.join(source)])
-        return Example({"x": given + probe([self.p], [len(given)], at=2, seg=1)})
+        slots = self.reading([self.join(source)])
+        return Example({"x": slots + probe([self.p], [len(slots)], at=2, seg=1)})

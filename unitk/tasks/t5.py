@@ -53,11 +53,11 @@ def corrupt_spans(text: Ids, spans: Spans, sentinels: Ids) -> tuple[Ids, Ids]:
     return read[kept], written
 
 
-def hidden_counts(n: Ids, share: float, mean: float, most: int) -> tuple[Ids, Ids]:
+def hidden_counts(n: Ids, share: float, mean: float, max_spans: int) -> tuple[Ids, Ids]:
     """Tokens to hide of texts of `n`, and their spans: no more than are shown, or `most`."""
     hidden = np.round(share * n).clip(1, np.maximum(n - 1, 1)).astype(np.int64)
     spans = np.round(hidden / mean).astype(np.int64)
-    return hidden, np.maximum(np.minimum(spans, np.minimum(n - hidden, most)), 1)
+    return hidden, np.maximum(np.minimum(spans, np.minimum(n - hidden, max_spans)), 1)
 
 
 class Sentinels(Seq2Seq):
@@ -123,7 +123,9 @@ class Sentinels(Seq2Seq):
         at = np.flatnonzero(np.isin(words, self.sentinels))
         # of a sentinel that is written twice, what stands behind the first counts
         behind = dict(zip(words[at][::-1], np.split(words, at)[:0:-1], strict=True))
-        return blanks, [behind.get(one, words[:1])[1:] for one in self.sentinels[: len(blanks)]]
+        return blanks, [
+            behind.get(sentinel, words[:1])[1:] for sentinel in self.sentinels[: len(blanks)]
+        ]
 
 
 @register("task", "t5")

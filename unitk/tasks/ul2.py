@@ -84,8 +84,8 @@ class UL2(Sentinels):
 
     @classmethod
     def component(cls, kind: str, config: Any) -> str:
-        one = kind == "arch" and config.towers == "one"
-        return "qwen3_mini" if one else super().component(kind, config)
+        single = kind == "arch" and config.towers == "one"
+        return "qwen3_mini" if single else super().component(kind, config)
 
     def slots(self, n: Ids) -> Ids:
         counts = [

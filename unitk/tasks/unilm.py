@@ -41,14 +41,14 @@ BOTH, SEQ2SEQ, LEFT, RIGHT = range(4)
 
 def layout(kind: int, tokens: Ids, first: int, hidden: Ids, shown: Ids) -> Example:
     """Lay out framed tokens, `first` of which belong to the first part, under one of four masks."""
-    place = np.arange(len(tokens))
-    second = place >= first
+    position = np.arange(len(tokens))
+    second = position >= first
     way, later = ((0, 0), (1, first - 1), (1, 0), (-1, 0))[kind]  # the clock's, and its delay
-    at = way * np.maximum(place - later, 0)
+    at = way * np.maximum(position - later, 0)
     seg = (second, 4 + second, 2, 3)[kind]
     read = tokens.copy()
     read[hidden] = shown
-    slots = stay(read, pos=place, at=at, seg=seg)
+    slots = stay(read, pos=position, at=at, seg=seg)
     return Example({"x": slots}, [lm(hidden, tokens[hidden], name="mlm")])
 
 
@@ -126,9 +126,9 @@ class UniLM(Task):
         """The mask of a text; over all texts, strangers included, they have the config's shares."""
         if text.flag:  # strangers are seen in both directions only
             return BOTH
-        both, *rest = (share / sum(self.config.shares) for share in self.config.shares)
+        bidirectional, *rest = (share / sum(self.config.shares) for share in self.config.shares)
         paired = self.config.nsp and len(text.parts) > 1
-        return choose((both - self.strangers if paired else both, *rest), rng)
+        return choose((bidirectional - self.strangers if paired else bidirectional, *rest), rng)
 
     def finetune(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
         v, c = self.vocab, self.config
@@ -138,18 +138,20 @@ class UniLM(Task):
         count = max(round(c.target_mask_ratio * len(target)), 1 - shift)
         hidden = np.sort(rng.permutation(places[: len(places) - shift])[:count])
         shown = corrupt(tokens[hidden], v.mask, self.words, c.mask_keep_random, rng)
-        made = layout(SEQ2SEQ, tokens[: len(tokens) - shift], int(places[0]) - shift, hidden, shown)
-        return replace(made, asks=[lm(places - 1, tokens[places])]) if shift else made
+        example = layout(
+            SEQ2SEQ, tokens[: len(tokens) - shift], int(places[0]) - shift, hidden, shown
+        )
+        return replace(example, asks=[lm(places - 1, tokens[places])]) if shift else example
 
     def lay_out_continuation(self, before: Ids, text: Ids) -> Example:
         return unroll(self.leftward(before), replace(self.protocol, probe=self.vocab.mask), text)
 
     def leftward(self, before: Ids) -> Example:
         """A text that is continued under the mask from left to right."""
-        given = np.append(self.vocab.cls, before)
-        at = np.arange(len(given) + 1)
+        words = np.append(self.vocab.cls, before)
+        at = np.arange(len(words) + 1)
         asked = probe([self.vocab.mask], at[-1:], at=at[-1:], seg=2)
-        return Example({"x": stay(given, at[:-1], at=at[:-1], seg=2) + asked})
+        return Example({"x": stay(words, at[:-1], at=at[:-1], seg=2) + asked})
 
     def prompt(self, source: list[Ids]) -> Example:
         if not source:
@@ -163,5 +165,5 @@ class UniLM(Task):
         tokens, _ = frame_parts([self.join(source)], self.vocab.cls, self.vocab.sep)
         if self.config.position_shift:
             return Example(layout(SEQ2SEQ, tokens, len(tokens) - 1, tokens[:0], tokens[:0]).towers)
-        given = stay(tokens, pos=np.arange(len(tokens)), seg=4)
-        return Example({"x": given + probe([self.vocab.mask], [len(tokens)], at=1, seg=5)})
+        slots = stay(tokens, pos=np.arange(len(tokens)), seg=4)
+        return Example({"x": slots + probe([self.vocab.mask], [len(tokens)], at=1, seg=5)})

@@ -66,13 +66,13 @@ def rewrite(
     seal(folder)
 
 
-def check_same_kind(first: Path, one: dict[str, Any], path: Path, other: dict[str, Any]) -> None:
+def check_same_kind(first: Path, state: dict[str, Any], path: Path, other: dict[str, Any]) -> None:
     """Raise CheckpointError unless two checkpoints have the same kind; dropout may differ."""
     fault = f"{path} cannot be averaged with {first}"
     for key, what in {"vocab": "vocabularies", "labels": "labels"}.items():
-        if one.get(key) != other.get(key):
+        if state.get(key) != other.get(key):
             raise CheckpointError(f"{fault}: their {what} differ")
-    a, b = _kind(one), _kind(other)
+    a, b = _kind(state), _kind(other)
     for key in [*a, *b]:
         if a.get(key) != b.get(key):
             here, there = b.get(key, "none"), a.get(key, "none")
@@ -81,11 +81,11 @@ def check_same_kind(first: Path, one: dict[str, Any], path: Path, other: dict[st
 
 def _kind(state: dict[str, Any]) -> dict[str, str]:
     """The options that decide the meaning of weights: tasks, and architecture but dropout."""
-    there = recorded_options(state)
-    arch = there.of("arch").texts
+    recorded = recorded_options(state)
+    arch = recorded.of("arch").texts
     idle = ("dropout", "init_std", "scaled_init")  # change training alone, not what weights mean
     kept = {f"arch.{k}": v for k, v in arch.items() if not k.endswith(idle)}
-    return {"task": " ".join(sorted(there.tasks()))} | kept
+    return {"task": " ".join(sorted(recorded.tasks()))} | kept
 
 
 def mean(checkpoints: Sequence[Path]) -> dict[str, Tensor]:

@@ -256,11 +256,11 @@ class TrainConfig(fields.Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        most = 64 * (os.cpu_count() or 1)
-        check_option(self, "threads", (self.threads or 1) <= most, f"at most {most}")
-        for one, other in EXCLUSIVE:
-            both = getattr(self, one) and getattr(self, other)
-            require(not both, f"{fields.flag(one)} excludes {fields.flag(other)}")
+        limit = 64 * (os.cpu_count() or 1)
+        check_option(self, "threads", (self.threads or 1) <= limit, f"at most {limit}")
+        for option, other in EXCLUSIVE:
+            excluded = getattr(self, option) and getattr(self, other)
+            require(not excluded, f"{fields.flag(option)} excludes {fields.flag(other)}")
         counted = bool(self.max_steps or self.max_epochs)
         needs = "--average-last needs the number of updates: give --max-steps or --max-epochs"
         require(counted or not self.average_last, needs)
@@ -273,9 +273,9 @@ class TrainConfig(fields.Checked):
         towers = self.init_encoder or self.init_decoder
         if self.adapter is not None:
             fields.parse_named("adapter", self.adapter, "--adapter")
-            whose = "--adapter needs the weights of a model beside which it is trained: --init-from"
+            need = "--adapter needs the weights of a model beside which it is trained: --init-from"
             new = "; a run that began without an adapter goes on without one" if self.resume else ""
-            require(bool(self.init_from or towers), whose + new)
+            require(bool(self.init_from or towers), need + new)
         good = self.thaw in (None, "epoch") or ((self.thaw or "").isdecimal() and self.thaw != "0")
         require(good, f"--thaw must be epoch or a number of updates, got {self.thaw!r}")
         bad_steps(self.on_nonfinite)
@@ -295,7 +295,7 @@ class TrainConfig(fields.Checked):
         if self.valid_metric != ("auto",):
             return [*self.valid_metric]
         best = figure(self.best_metric or "")
-        return [one for one, own in SCORES.items() if one in ("rouge", "bleu") or best in own]
+        return [score for score, own in SCORES.items() if score in ("rouge", "bleu") or best in own]
 
     @property
     def bad_steps(self) -> int:

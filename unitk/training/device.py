@@ -41,14 +41,14 @@ def configure_torch(config: TrainConfig, device: torch.device) -> None:
         torch._dynamo.config.recompile_limit = 64
 
 
-def choose_device(wanted: str, local: int = 0) -> torch.device:
+def choose_device(name: str, local: int = 0) -> torch.device:
     """The device that `--device` names, for process `local` of this machine; auto prefers CUDA.
 
     On CUDA, fp32 is then fp32 everywhere in the process.
     """
     available = torch.cuda.is_available()
-    require(available or wanted != "cuda", "--device cuda: PyTorch finds no CUDA GPU")
-    if not available or wanted == "cpu":
+    require(available or name != "cuda", "--device cuda: PyTorch finds no CUDA GPU")
+    if not available or name == "cpu":
         return torch.device("cpu")
     # cuDNN would round the inputs of LSTMs and convolutions to TF32, which has 10 bits
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
@@ -57,14 +57,14 @@ def choose_device(wanted: str, local: int = 0) -> torch.device:
     return torch.device("cuda", local)
 
 
-def named_device(wanted: str | torch.device) -> torch.device:
+def named_device(name: str | torch.device) -> torch.device:
     """The device that Python names: auto, cpu, cuda, or another of torch's, such as cuda:1."""
-    if wanted == "auto":
+    if name == "auto":
         return choose_device("auto")
     try:
-        device = torch.device(wanted)
+        device = torch.device(name)
     except RuntimeError as error:
-        raise UsageError(f"--device must be auto, cpu, cuda or cuda:N, got {wanted!r}") from error
+        raise UsageError(f"--device must be auto, cpu, cuda or cuda:N, got {name!r}") from error
     return choose_device("cuda", device.index or 0) if device.type == "cuda" else device
 
 
@@ -83,7 +83,7 @@ def frozen_objects(device: torch.device) -> Iterator[None]:
         gc.unfreeze()
 
 
-def check_room(arch: Any, vocab_size: int, each: float, device: torch.device) -> None:
+def check_room(arch: Any, vocab_size: int, size: float, device: torch.device) -> None:
     """Raise `UsageError` if a model cannot fit into memory, before it is built.
 
     `each`: bytes per weight.
@@ -91,9 +91,9 @@ def check_room(arch: Any, vocab_size: int, each: float, device: torch.device) ->
     count = arch.num_weights(vocab_size)
     free = free_memory(device)
     require(
-        count * each <= free,
-        f"--arch: about {count / 1e6:,.0f} M parameters need {count * each / 1e9:,.1f} GB "
-        f"({each:g} bytes each), but {free / 1e9:,.1f} GB are free: choose a smaller --arch, or "
+        count * size <= free,
+        f"--arch: about {count / 1e6:,.0f} M parameters need {count * size / 1e9:,.1f} GB "
+        f"({size:g} bytes each), but {free / 1e9:,.1f} GB are free: choose a smaller --arch, or "
         "lower --arch.num-layers and --arch.width",
     )
 
@@ -144,11 +144,13 @@ def choose_precision(config: TrainConfig, device: torch.device) -> str:
         config.precision != "fp16" or device.type == "cuda",
         "--precision fp16 needs CUDA: a CPU computes fp16 slowly, take bf16 or fp32",
     )
-    found = config.precision
-    if found == "auto":
-        found = "bf16" if computes_in_bf16(device) else "fp32"
-    require(found != "fp32" or config.residual == "full", "--residual half needs --precision bf16")
-    return found
+    precision = config.precision
+    if precision == "auto":
+        precision = "bf16" if computes_in_bf16(device) else "fp32"
+    require(
+        precision != "fp32" or config.residual == "full", "--residual half needs --precision bf16"
+    )
+    return precision
 
 
 def mix(seed: int, *numbers: int) -> int:

@@ -20,7 +20,7 @@ class Average:
         self.decay = decay
         self.last = last
         named = model.named_parameters()
-        self.weights = {name: one.data for name, one in named if one.requires_grad}
+        self.weights = {name: weight.data for name, weight in named if weight.requires_grad}
         self.tensors = {name: tensor.float().clone() for name, tensor in self.weights.items()}
 
     def update(self, step: int, total: int | None, bad: Tensor | None = None) -> None:

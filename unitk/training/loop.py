@@ -60,8 +60,8 @@ class Trainer(Run):
         self.signals = Signals()
         self.stopped = 0  # the signal that ended the run, or 0
         self.began = time.perf_counter()
-        wanted = self.config.valid_generate
-        self.written = registry.get("measure", "written")(self) if wanted else None
+        generates = self.config.valid_generate
+        self.written = registry.get("measure", "written")(self) if generates else None
 
     def run(self, journal: Journal) -> Generator[Event, None, None]:
         """Train until the end, a signal, or until the caller stops asking for events."""
@@ -245,8 +245,8 @@ class Trainer(Run):
     def updates(self) -> Iterator[tuple[Update, int, int]]:
         """Yield the further updates on the device, each with its numbers of tokens and words."""
         at = self.progress
-        place = at.epoch, at.cursor, at.step, self.total
-        for update, tokens, words in self.data.updates(self.feed, *place):
+        position = at.epoch, at.cursor, at.step, self.total
+        for update, tokens, words in self.data.updates(self.feed, *position):
             moved = [batch.to(self.device) for batch in update.batches]
             yield replace(update, batches=moved), tokens, words
 

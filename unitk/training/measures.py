@@ -266,12 +266,12 @@ def start_profile(folder: Path | None) -> Iterator[Callable[[], None]]:
         yield lambda: None
         return
 
-    def done(found: Any) -> None:
+    def done(profiler: Any) -> None:
         by = "self_cuda_time_total" if cuda else "self_cpu_time_total"
-        table = found.key_averages().table(sort_by=by, row_limit=10, max_name_column_width=40)
+        table = profiler.key_averages().table(sort_by=by, row_limit=10, max_name_column_width=40)
         for line in table.splitlines():  # a log has no line with several
             log.info("%s", line)
-        found.export_chrome_trace(str(create(path)))
+        profiler.export_chrome_trace(str(create(path)))
         log.info("chrome://tracing shows the profile of these updates: %s", path)
 
     cuda = torch.cuda.is_available()
@@ -279,7 +279,7 @@ def start_profile(folder: Path | None) -> Iterator[Callable[[], None]]:
     check_plain(path)
     kinds = [ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * cuda]
     when = schedule(wait=WARM_UP - 1, warmup=1, active=PROFILED, repeat=1)
-    with profile(activities=kinds, schedule=when, on_trace_ready=done) as found:
-        yield found.step
-        if found.step_num <= WARM_UP:
-            log.warning("--profile: the run had too few updates: %d", found.step_num)
+    with profile(activities=kinds, schedule=when, on_trace_ready=done) as profiler:
+        yield profiler.step
+        if profiler.step_num <= WARM_UP:
+            log.warning("--profile: the run had too few updates: %d", profiler.step_num)

@@ -333,10 +333,10 @@ class Sharded(Group):
         torch._foreach_mul_(_local_gradients(parameters), largest / (norm + 1e-6))
 
     def prepare(self, optimizers: Iterable[Any]) -> None:
-        for one in optimizers:
-            if isinstance(one, Muon):
-                one.gather = lambda tensor: tensor.full_tensor()  # type: ignore[attr-defined]
-                one.divide = self.shard_like
+        for optimizer in optimizers:
+            if isinstance(optimizer, Muon):
+                optimizer.gather = lambda tensor: tensor.full_tensor()  # type: ignore[attr-defined]
+                optimizer.divide = self.shard_like
 
     def copy_to_host(self, tensor: Tensor) -> Tensor:
         from torch.distributed.tensor import DTensor

@@ -220,9 +220,11 @@ def _initialise(model: Model, start: Start) -> set[str]:
         try:
             taken = _read_weights(model, folder, len(data.vocab), averages=True, task=data.task)
         except CheckpointError as error:  # a tensor of another shape, or that one of both lacks
-            there = settings_of(read_state(folder), folder).only("arch")
+            recorded = settings_of(read_state(folder), folder).only("arch")
             other = [
-                key for key in start.parsed.differences(there) if start.parsed.settings.given(key)
+                key
+                for key in start.parsed.differences(recorded)
+                if start.parsed.settings.given(key)
             ]
             cause = f"; other than there: {', '.join(map(flag, other))}" if other else ""
             raise CheckpointError(f"{error}{cause}") from error
@@ -263,32 +265,32 @@ def load_tower(model: Model, tower: str, folder: Path, task: Task) -> set[str]:
     here. Returns the names of the tensors that were copied.
     """
     tensors = checkpoint.tensors_of(model)
-    there = _tower(weights_of(folder, True), tower, model.between)
-    here = _tower(tensors, tower, model.between)
-    checkpoint.add_rows(there, here, task)
+    stored = _tower(weights_of(folder, True), tower, model.between)
+    own = _tower(tensors, tower, model.between)
+    checkpoint.add_rows(stored, own, task)
     option = f"--init-{tower} {folder}"
     stack = model.reader if tower == "encoder" else model.decoder
-    shared = [name for name in here if name in there]
-    anew = [name for name in here if name not in there]
+    shared = [name for name in own if name in stored]
+    anew = [name for name in own if name not in stored]
     for name in anew:
         if name.partition(".")[0] not in model.between and not CROSS.match(name):
             raise CheckpointError(f"{option} has no tensor {name}")
-    for what, names in (("initialised", anew), ("left out", [n for n in there if n not in here])):
+    for what, names in (("initialised", anew), ("left out", [n for n in stored if n not in own])):
         if names:
             short = dict.fromkeys(re.sub(r"(?<=^layers)\.\d+|\.\w+$", "", name) for name in names)
             log.info("%s: %s: %s", option, what, ", ".join(short))
     if (positions := f"embed{checkpoint.POSITIONS}") in shared:
-        there[positions] = stack.embed.resize_table(positions, there[positions])
+        stored[positions] = stack.embed.resize_table(positions, stored[positions])
     for name in shared:
-        if there[name].shape != here[name].shape:
-            shape = list(there[name].shape)
-            needed = list(here[name].shape)
+        if stored[name].shape != own[name].shape:
+            shape = list(stored[name].shape)
+            needed = list(own[name].shape)
             raise CheckpointError(f"{option}: {name} has shape {shape}, here it is {needed}")
-        checkpoint.check_finite(there[name], f"{option}: {name}")
+        checkpoint.check_finite(stored[name], f"{option}: {name}")
     with torch.no_grad():  # once nothing is wrong with any of them
         for name in shared:
-            here[name].copy_(there[name])
-    copied = {id(here[name]) for name in shared}
+            own[name].copy_(stored[name])
+    copied = {id(own[name]) for name in shared}
     return {name for name, tensor in tensors.items() if id(tensor) in copied}
 
 

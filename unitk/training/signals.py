@@ -14,7 +14,9 @@ from unitk.errors import REPORT
 
 CODES = {"SIGTERM": 143, "SIGINT": 130, "SIGHUP": 129, "SIGUSR1": 75}
 """Exit codes; 75 asks a batch system to queue the job again. Not every system has all of them."""
-EXIT: dict[int, int] = {one: CODES[one.name] for one in signal.Signals if one.name in CODES}
+EXIT: dict[int, int] = {
+    signum: CODES[signum.name] for signum in signal.Signals if signum.name in CODES
+}
 
 
 class Signals:

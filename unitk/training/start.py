@@ -185,15 +185,15 @@ def _parent(given: Settings) -> Path | None:
 
 def _inherit(given: Settings, folder: Path) -> Settings:
     """The settings above those that a run takes from the checkpoint that it starts from."""
-    there = state.settings_of(state.read_state(folder), folder)
+    recorded = state.settings_of(state.read_state(folder), folder)
     tasks = given.tasks()
-    inherited = of_same_tasks(there, tasks).texts
+    inherited = of_same_tasks(recorded, tasks).texts
     first = registry.get("task", next(iter(tasks)))
     layout = any(option.name == "layout" for option in options(first.Config))
     if layout and "task" in tasks.values():
-        inherited["task.layout"] = state.layout_in(there)
+        inherited["task.layout"] = state.layout_in(recorded)
     if "arch" not in given:
-        inherited |= there.only("arch").texts
+        inherited |= recorded.only("arch").texts
         if 0 < int(inherited.get("arch.num_segments", 0)) < len(first.segments):
             inherited["arch.num_segments"] = str(len(first.segments))
     return Settings.of_texts(inherited, Origin.CHECKPOINT, f"checkpoint {folder}").under(given)

@@ -242,7 +242,8 @@ def _symbols(
         if stated is not None and stated != index:
             raise DataError(
                 f"{files.folder / CONFIG}: {used}_token_id is {stated:,} "
-                f"({model.piece(stated)!r}), but the tokenizer's {role}_token {model.piece(index)!r} is {index:,}"
+                f"({model.piece(stated)!r}), but the tokenizer's {role}_token "
+                f"{model.piece(index)!r} is {index:,}"
             )
         return index
 

@@ -85,7 +85,7 @@ class Constraints:
     @property
     def max_len(self) -> int:
         """The longest output that any constraint allows, in words of one blank."""
-        return max(one.max_len for one in self.by_input)
+        return max(constraint.max_len for constraint in self.by_input)
 
 
 def word_rules(config: GenerateConfig, vocab: Vocab) -> WordRules:

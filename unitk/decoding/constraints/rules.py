@@ -16,7 +16,7 @@ from unitk.slots import Protocol
 def phrases_to_avoid(constraints: Sequence[Constraint]) -> Tensor:
     """[B, N, L] the phrases that the outputs of each input avoid, with -1 in front of the shorter
     ones, and -1 for those that are lacking."""
-    phrases_of = [one.avoid for one in constraints]
+    phrases_of = [constraint.avoid for constraint in constraints]
     length = max((len(phrase) for phrases in phrases_of for phrase in phrases), default=1)
     table = torch.full((len(constraints), max(map(len, phrases_of)), length), -1)
     for row, phrases in zip(table, phrases_of, strict=True):
@@ -41,15 +41,15 @@ class Rules:
         self.end = protocol.end
         self.unkpen = config.unkpen
         self.ngram = config.no_repeat_ngram_size
-        self.early = any(one.min_len for one in constraints.by_input)
-        self.begin = max(len(one.prefix) for one in constraints.by_input)
+        self.early = any(constraint.min_len for constraint in constraints.by_input)
+        self.begin = max(len(constraint.prefix) for constraint in constraints.by_input)
         self.words = constraints.words
 
         def tensor(ids: object) -> Tensor:
             return torch.tensor(ids, dtype=torch.int64, device=device)
 
         self.free = tensor(self.words.free)
-        apart = any(one.apart for one in constraints.by_input)
+        apart = any(constraint.apart for constraint in constraints.by_input)
         self.inside = tensor(self.words.inside) if apart else None
         # phrases of one length are one table; those of one word are simply banned
         by_length = defaultdict(list)
@@ -63,7 +63,7 @@ class Rules:
         self.draws = config.sampling
         self.banned = tensor(banned)
         self.bad = [tensor(by_length[size]) for size in sorted(by_length)]
-        self.avoids = any(one.avoid for one in constraints.by_input)
+        self.avoids = any(constraint.avoid for constraint in constraints.by_input)
         self.looks_back = bool(self.bad or self.avoids or self.ngram)  # at words before the next
 
     def forbid(

@@ -23,7 +23,7 @@ def start(request: Request) -> Search:
         return Sampling(request)
     if request.config.diverse_beam_groups > 1:
         return Diverse(request)
-    phrases = any(one.phrases for one in request.constraints.by_input)
+    phrases = any(constraint.phrases for constraint in request.constraints.by_input)
     return Constrained(request) if phrases else Search(request)
 
 
@@ -101,7 +101,7 @@ class Constrained(Search):
 
     def __init__(self, request: Request) -> None:
         super().__init__(request)
-        phrases_of = [one.phrases for one in request.constraints.by_input]
+        phrases_of = [constraint.phrases for constraint in request.constraints.by_input]
         count = max(map(len, phrases_of))
         length = max(len(phrase) for phrases in phrases_of for phrase in phrases)
         table = torch.full((len(phrases_of), count, length), -1)
@@ -130,13 +130,13 @@ class Constrained(Search):
 
     def extend(self, logits_RV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Choose the next words as a plain search does, and record which phrases are complete."""
-        back, token, place = super().extend(logits_RV)
+        back, token, position = super().extend(logits_RV)
         self.begun = self._prefix_matches()
         # a phrase of n words is complete where the last n words are its first n
         length = self.sizes[:, None, :, None].expand(-1, self.met.shape[1], -1, 1)
         met = self.met.gather(1, back[..., None].expand_as(self.met))
         self.met = met | self.begun.gather(3, length)[..., 0]
-        return back, token, place
+        return back, token, position
 
     def propose(self, logits_RV: Tensor) -> tuple[Tensor, ...]:
         """The continuations that the banks of an input take in turn, each bank its best first."""
@@ -162,8 +162,8 @@ class Constrained(Search):
         _, beams, size = gain_BKV.shape
         # the best words of each hypothesis: the best continuations of all are among them
         offset = torch.arange(beams, device=gain_BKV.device)[:, None] * size
-        found = best(gain_BKV.flatten(0, 1), min(self.wide, size))
-        gain, word = (table.unflatten(0, (-1, beams)) for table in found)
+        candidates = best(gain_BKV.flatten(0, 1), min(self.wide, size))
+        gain, word = (table.unflatten(0, (-1, beams)) for table in candidates)
         total = (gain + self.state.score[:, :beams, None]).flatten(1)
         best_index = total.topk(min(self.wide, total.shape[1])).indices
         overall = (word + offset).flatten(1).gather(1, best_index)
@@ -232,7 +232,7 @@ class Diverse(Search):
         self.strength = config.diverse_beam_strength
         size = config.beam // self.groups
         config = replace(config, beam=size, nbest=min(config.nbest, size), diverse_beam_groups=1)
-        by_group = [one for one in constraints.by_input for _ in range(self.groups)]
+        by_group = [constraint for constraint in constraints.by_input for _ in range(self.groups)]
         super().__init__(
             replace(
                 request,
@@ -251,12 +251,12 @@ class Diverse(Search):
         """Choose the next words; an input's hypotheses are those of its groups in turn."""
         if len(logits_RV) * self.groups == len(self.state.score):  # prompts: all groups begin so
             logits_RV = logits_RV.repeat_interleave(self.groups, 0)
-        back, token, place = super().extend(logits_RV)
+        back, token, position = super().extend(logits_RV)
         # a group numbers its hypotheses from 0; its input counts those of the groups before it
         first = torch.arange(self.groups, device=back.device) * self.config.beam
         back = back.unflatten(0, (-1, self.groups)) + first[:, None]
         size = (len(back), self.groups * self.config.beam)
-        return back.flatten(1), token.view(size), place.view(*size, 2)
+        return back.flatten(1), token.view(size), position.view(*size, 2)
 
     def propose(self, logits_RV: Tensor) -> tuple[Tensor, ...]:
         """The best continuations of each group, given what the groups before it chose."""

@@ -41,19 +41,23 @@ def read_defaults(path: Path) -> dict[str, Any]:
     """
     folder = pretrained.locate(path).resolve()
     run = [folder.parent.parent] if folder.parent.name == "checkpoints" else []
-    file = next((one for place in (folder, *run) if (one := place / NAME).is_file()), None)
+    file = next((path for parent in (folder, *run) if (path := parent / NAME).is_file()), None)
     if file is None:
         return {}
-    known = [one.flag for one in options(GenerateConfig) if one.name not in (*LOCAL, *BLANKS_ONLY)]
+    known = [
+        option.flag
+        for option in options(GenerateConfig)
+        if option.name not in (*LOCAL, *BLANKS_ONLY)
+    ]
     try:
-        found = read_yaml(file, "it")
-        for name in map(flag, found):
+        settings = read_yaml(file, "it")
+        for name in map(flag, settings):
             hint = nearest(name, known) or f" (known: {', '.join(known)})"
             require(name in known, f"{name} is no option of decoding{hint}")
-        config = resolve(GenerateConfig, found).main
+        config = resolve(GenerateConfig, settings).main
     except UsageError as error:
         raise CheckpointError(f"{file}: {Exception.__str__(error)}") from error
-    values = {key: getattr(config, key) for key in found}
+    values = {key: getattr(config, key) for key in settings}
     digits = (key for key in ("min_len", "max_len") if str(values.get(key)).isdigit())
     return values | {key: int(values[key]) for key in digits}
 
@@ -89,15 +93,15 @@ def select_scored(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict
 
 def as_meant(given: Settings) -> tuple[str, dict[str, Any]]:
     """The (first) checkpoint, and those of its options that the given ones leave in effect."""
-    meant: dict[str, Any] = given.texts
+    texts: dict[str, Any] = given.texts
     named = given["checkpoint"].words[0] if "checkpoint" in given else None
     path = str(parse_value(named, tuple[Path, ...], "--checkpoint")[0]) if named else ""
-    if not path or "infill" in meant:
+    if not path or "infill" in texts:
         return path, {}
-    for name in meant.keys() & {"sampling", "score"}:
-        meant[name] = parse_value(meant[name], bool, flag(name))
-    select = select_scored if meant.get("score") else select_defaults
-    return path, select(read_defaults(Path(path)), meant)
+    for name in texts.keys() & {"sampling", "score"}:
+        texts[name] = parse_value(texts[name], bool, flag(name))
+    select = select_scored if texts.get("score") else select_defaults
+    return path, select(read_defaults(Path(path)), texts)
 
 
 @contextmanager

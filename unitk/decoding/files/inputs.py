@@ -113,8 +113,8 @@ def _encode(
         fills = any(map(generator.has_blank, marked))
         if blanks == "all" and not fills and any(map(len, marked)):
             generator.encode_blanks(text.parts[0])  # its error says what lacks
-        wanted = None if text.target is None else target
-        items.append(Item(number, text, marked if fills else source, wanted, fills=fills))
+        ids_of_target = None if text.target is None else target
+        items.append(Item(number, text, marked if fills else source, ids_of_target, fills=fills))
     return items
 
 
@@ -156,8 +156,8 @@ def read_inputs(
         numbered = lines.numbered_lines(path)
         inputs = [_of_line(line, where, line_reader, fields) for line, where in numbered]
     else:
-        wanted = (*fields.source, *fields.target) if fields else ("source", "target")
-        inputs = [_of_record(record, fields) for record in readers.records(path, wanted, name)]
+        names = (*fields.source, *fields.target) if fields else ("source", "target")
+        inputs = [_of_record(record, fields) for record in readers.records(path, names, name)]
     if not inputs:
         raise DataError(f"{lines.name_file(path)} is empty")
     return inputs

@@ -83,9 +83,9 @@ class Formatter:
     scores: bool = False  # the outputs were given: their lines are scores
     alignment: Alignment = "off"
 
-    def lines(self, items: Sequence[Item], found: Sequence[Sequence[Output]]) -> Iterator[str]:
+    def lines(self, items: Sequence[Item], results: Sequence[Sequence[Output]]) -> Iterator[str]:
         """The lines of a group of inputs."""
-        for item, outputs in zip(items, found, strict=True):
+        for item, outputs in zip(items, results, strict=True):
             if self.format == "text":
                 yield from self.text(outputs)
             elif self.format == "jsonl":
@@ -114,7 +114,7 @@ class Formatter:
     def table(self, item: Item, outputs: Sequence[Output]) -> Iterator[str]:
         """A row for each output; an input without one has an empty row. Columns are named first."""
         rows: list[list[Any]] = [["id", "output", "score"]] if item.number == 0 else []
-        rows += [[item.number, one.text, f"{one.hypothesis.score:.6f}"] for one in outputs]
+        rows += [[item.number, output.text, f"{output.hypothesis.score:.6f}"] for output in outputs]
         if not outputs:
             rows.append([item.number, "", ""])
         for row in rows:
@@ -193,12 +193,12 @@ class Tally:
     words: int = 0
     log_prob: float = 0.0
 
-    def add(self, found: Sequence[Sequence[Output]]) -> None:
+    def add(self, results: Sequence[Sequence[Output]]) -> None:
         """Add some outputs."""
-        for outputs in found:
+        for outputs in results:
             self.outputs += len(outputs)
-            self.words += sum(len(one.hypothesis.ids) for one in outputs)
-            self.log_prob += sum(one.hypothesis.log_prob for one in outputs)
+            self.words += sum(len(output.hypothesis.ids) for output in outputs)
+            self.log_prob += sum(output.hypothesis.log_prob for output in outputs)
 
     def __str__(self) -> str:
         perplexity = math.exp(min(-self.log_prob / max(self.words, 1), 700))

@@ -62,8 +62,8 @@ class OutputFile:
         self.made_from = made_from
         self.done = 0  # inputs whose lines are written
         self.partial, self.progress = partial_paths(path)
-        for one in (self.partial, self.progress):
-            files.check_plain(one)
+        for file in (self.partial, self.progress):
+            files.check_plain(file)
         self.size = 0
         self.file: IO[bytes] | None = None
         record = self._record()

@@ -95,7 +95,7 @@ class PromptReader:
         states = self.model.step(self.prompt, sight, self.condition, self.cache, 0, self.first_read)
         return states[:, 0]
 
-    def read(self, back: Tensor, token: Tensor, place: Tensor) -> Tensor:
+    def read(self, back: Tensor, token: Tensor, position: Tensor) -> Tensor:
         """Read the chosen words; returns the states [B * K, D] that predict the next ones.
 
         `back` [B, K] is the hypothesis that each one continues, `token` [B, K] the word to read,
@@ -103,7 +103,7 @@ class PromptReader:
         """
         until = self.window()
         self.reads += 1
-        return self.read_until(until, back, token, place)
+        return self.read_until(until, back, token, position)
 
     def window(self) -> int:
         """The number of columns that the next words see, constant for `STEPS` recorded steps."""
@@ -113,7 +113,7 @@ class PromptReader:
             own = -(-own // span) * span
         return min(round_up(self.width + own), self.mine.shape[2])
 
-    def read_until(self, until: int, back: Tensor, token: Tensor, place: Tensor) -> Tensor:
+    def read_until(self, until: int, back: Tensor, token: Tensor, position: Tensor) -> Tensor:
         """Read words into the next columns; they see the columns [0, until)."""
         beam, protocol = self.beam, self.protocol
         at = word_at = self.at
@@ -128,15 +128,15 @@ class PromptReader:
         itself = self.itself.expand(len(token), -1, -1)
         put(self.mine, 2, word_at, itself)
         self.columns[TOKEN, :, :beam] = token
-        self.columns[POS : POS2 + 1, :, -beam:] = place.movedim(2, 0)
+        self.columns[POS : POS2 + 1, :, -beam:] = position.movedim(2, 0)
         sight = self.mine[:, :, :until]
         asked = None
         if protocol.probe is None:
             self.columns[NOW : BORN + 1] += 1
         else:
             # the word takes the place of the probe that asked for it
-            self.columns[POS, :, :beam] = place[..., 0] - protocol.dpos
-            self.columns[POS2, :, :beam] = place[..., 1] - protocol.dpos2
+            self.columns[POS, :, :beam] = position[..., 0] - protocol.dpos
+            self.columns[POS2, :, :beam] = position[..., 1] - protocol.dpos2
             self.columns[NOW : BORN + 1] += 2
             self.columns[DIES, :, beam:] += 2
             probes = sight.clone()

@@ -45,13 +45,15 @@ def contrast(
     sources = [source, *([*source[:at], word, *source[at + 1 :]] for word in others)]
     alike = sorted(range(len(best)), key=lambda i: tuple(best[i].ids))  # neighbours begin alike
     plain = replace(config, contrast=0.0, avoid_part=0, max_source_len=None)
-    longest = Constraint(tuple(max((one.ids for one in best), key=len).tolist()))
-    prompts = [given.prompt(prompt.number, one, longest, plain, True) for one in sources]
-    laid = [unroll(one.example, given.protocol, best[i].ids) for one in prompts for i in alike]
+    longest = Constraint(tuple(max((hypothesis.ids for hypothesis in best), key=len).tolist()))
+    prompts = [given.prompt(prompt.number, variant, longest, plain, True) for variant in sources]
+    laid = [
+        unroll(variant.example, given.protocol, best[i].ids) for variant in prompts for i in alike
+    ]
     trees = share(laid, not given.model.config.sequential, ROW)
     gains = score(given.model, [tree.example for tree in trees], config.max_tokens)
-    each = zip(gains, trees, strict=True)
-    totals = [gain[0, i].sum() for gain, tree in each for i in tree.index]
+    pairs = zip(gains, trees, strict=True)
+    totals = [gain[0, i].sum() for gain, tree in pairs for i in tree.index]
     sums = np.reshape(totals, (-1, len(best)))
     scores = np.array([best[i].score for i in alike])
     ranks = scores + config.contrast * (sums[0] - sums[1:].max(axis=0))
@@ -62,7 +64,7 @@ def other_words(source: Sequence[Ids], at: int, vocab: Vocab) -> list[Ids]:
     """The longest words of the source that the part `at` lacks, as ids."""
     texts = [vocab.decode(part) for part in source]
     own = {word.casefold() for word in WORD.findall(texts[at])}
-    there = dict.fromkeys(WORD.findall(" ".join(texts[:at] + texts[at + 1 :])))
-    lacking = [word for word in there if word.casefold() not in own]
+    words_of_others = dict.fromkeys(WORD.findall(" ".join(texts[:at] + texts[at + 1 :])))
+    lacking = [word for word in words_of_others if word.casefold() not in own]
     longest = sorted(lacking, key=len, reverse=True)[:OTHERS]
     return [np.array(vocab.encode(word), np.int64) for word in longest]

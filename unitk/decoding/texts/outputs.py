@@ -16,29 +16,31 @@ class OutputTable(list[list[Output]]):
     """
 
     def __init__(
-        self, found: Sequence[list[Output]], sources: Sequence[Sequence[str]], vocab: Vocab
+        self, outputs: Sequence[list[Output]], sources: Sequence[Sequence[str]], vocab: Vocab
     ) -> None:
-        super().__init__(found)
+        super().__init__(outputs)
         self.sources = [*sources]
         self.vocab = vocab
 
-    def add(self, sources: Sequence[Sequence[str]], found: Sequence[list[Output]]) -> None:
+    def add(self, sources: Sequence[Sequence[str]], outputs: Sequence[list[Output]]) -> None:
         """Add the outputs of further sources, each in its parts."""
         self.sources += sources
-        self += found
+        self += outputs
 
     def _repr_html_(self) -> str:
         # parts of a source as the page of the server writes them
-        each = zip(map(" | ".join, self.sources), self, strict=True)
-        return notebook.outputs((source, [*map(self._written, some)]) for source, some in each)
+        pairs = zip(map(" | ".join, self.sources), self, strict=True)
+        return notebook.outputs((source, [*map(self._written, some)]) for source, some in pairs)
 
     def _written(self, output: Output) -> notebook.OutputRow:
-        one, vocab = output.hypothesis, self.vocab
-        texts = [vocab.decode([index]) for index in one.ids.tolist()]
-        starts = vocab.starts[one.ids]
+        hypothesis, vocab = output.hypothesis, self.vocab
+        texts = [vocab.decode([index]) for index in hypothesis.ids.tolist()]
+        starts = vocab.starts[hypothesis.ids]
         # a symbol without a text is the end of the output, or of a blank
         tokens = [
             f" {text}" if start else text or notebook.END
             for text, start in zip(texts, starts.tolist(), strict=True)
         ]
-        return notebook.OutputRow(output.text, one.score, tokens, one.token_log_probs.tolist())
+        return notebook.OutputRow(
+            output.text, hypothesis.score, tokens, hypothesis.token_log_probs.tolist()
+        )

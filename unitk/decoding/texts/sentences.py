@@ -25,9 +25,13 @@ def key_sentence(text: str, phrases: Sequence[str]) -> str:
 
     Letter case makes no difference, and neither do line breaks and the width of blanks.
     """
-    wanted = [" ".join(phrase.casefold().split()) for phrase in phrases]
+    key_phrases = [" ".join(phrase.casefold().split()) for phrase in phrases]
     sentences = split_sentences(" ".join(text.split()), "punct") or [""]
-    holding = (one for one in sentences if any(phrase in one.casefold() for phrase in wanted))
+    holding = (
+        sentence
+        for sentence in sentences
+        if any(phrase in sentence.casefold() for phrase in key_phrases)
+    )
     return next(holding, sentences[0])
 
 
@@ -70,28 +74,28 @@ def choose_outputs(
     def ended(ids: Ids) -> bool:
         return protocol is not None and protocol.end in ids[-1:] and len(ids) <= limit
 
-    def rank(one: Output) -> float:
-        repeats = count_repeats(one.text, source)
-        words = len(WORD.findall(one.text))
-        return config.repeat_cost * repeats / max(1, words) - one.hypothesis.score
+    def rank(output: Output) -> float:
+        repeats = count_repeats(output.text, source)
+        words = len(WORD.findall(output.text))
+        return config.repeat_cost * repeats / max(1, words) - output.hypothesis.score
 
-    outputs = [Output(spell(one.ids), one) for one in best]
+    outputs = [Output(spell(hypothesis.ids), hypothesis) for hypothesis in best]
     if config.repeat_cost:
         outputs.sort(key=rank)
     if config.sentences:
         whole, open_ = list[Output](), list[Output]()
-        for one in outputs:
-            ends = sentence_ends(one.text)[: config.sentences]
-            if len(ends) < config.sentences and ended(one.hypothesis.ids):
-                whole.append(one)  # a title, say, has no stop
+        for output in outputs:
+            ends = sentence_ends(output.text)[: config.sentences]
+            if len(ends) < config.sentences and ended(output.hypothesis.ids):
+                whole.append(output)  # a title, say, has no stop
             elif ends:
-                whole.append(cut_output(spell, one, ends[-1], config))
+                whole.append(cut_output(spell, output, ends[-1], config))
             else:
-                open_.append(one)
+                open_.append(output)
         outputs = sorted(whole, key=rank) + open_
     if len(outputs) > config.nbest:
-        first = {one.text: one for one in reversed(outputs)}
-        outputs.sort(key=lambda one: first[one.text] is not one)  # stable
+        first = {output.text: output for output in reversed(outputs)}
+        outputs.sort(key=lambda output: first[output.text] is not output)  # stable
     return outputs[: config.nbest]
 
 

@@ -75,10 +75,12 @@ class SourceEncoder:
         """
         if (window := self.task.trained.window) is None:
             return self.encode(texts)
-        most = limit or window[0]
+        max_tokens = limit or window[0]
         form = window[1]
         pairs = zip_longest(texts, focus)
-        return self.encode([around_answer(one, most, self.vocab, form, at) for one, at in pairs])
+        return self.encode(
+            [around_answer(pair, max_tokens, self.vocab, form, at) for pair, at in pairs]
+        )
 
     def key_sentences(
         self, sources: Sequence[list[Ids]], config: GenerateConfig
@@ -87,8 +89,8 @@ class SourceEncoder:
         if not config.key_phrases:
             return sources
         texts = [self.task.vocab.decode(part) for source in sources for part in source[-1:]]
-        each = iter(self.encode([[key_sentence(text, config.key_phrases)] for text in texts]))
-        return [[*source[:-1], *next(each)] if source else [] for source in sources]
+        sentences = iter(self.encode([[key_sentence(text, config.key_phrases)] for text in texts]))
+        return [[*source[:-1], *next(sentences)] if source else [] for source in sources]
 
     def encode_blanks(self, text: str) -> list[Ids]:
         """The ids of a text with blanks such as [MASK]; `UsageError` if it has none."""
@@ -117,7 +119,7 @@ class SourceEncoder:
         vocab = self.task.vocab
         prefixes = strings(prefixes, "prefixes")
         # each letter of a string would be taken for a phrase
-        listed = not any(isinstance(one, str) for one in [phrases, *phrases])
+        listed = not any(isinstance(phrase, str) for phrase in [phrases, *phrases])
         require(listed, "constraints must be a list of phrases for each text")
         phrases = [strings(some, "constraints") for some in phrases]
         begin, contain = (f"{name} {{}}".format for name in names)
@@ -126,7 +128,9 @@ class SourceEncoder:
                 encode_phrase(prefix, vocab, begin(number)),
                 # within an output, a word comes after a blank
                 tuple(
-                    encode_phrase(" " + one, vocab, contain(number)) for one in some if one.strip()
+                    encode_phrase(" " + phrase, vocab, contain(number))
+                    for phrase in some
+                    if phrase.strip()
                 ),
             )
             for number, (prefix, some) in enumerate(zip_longest(prefixes, phrases, fillvalue=""), 1)

@@ -105,7 +105,7 @@ def fit_text(task: Task, source: list[Ids], model: Model, number: int, truncate:
     """Lay out source `number` by `Task.to_embed`, shortened with `truncate` if it is too long."""
     limits = model.config
     _, example, _ = shorten_source(
-        source, task.to_embed, lambda one: count_excess(one, limits), truncate
+        source, task.to_embed, lambda ids: count_excess(ids, limits), truncate
     )
     if (over := count_excess(example, limits)) > 0:
         rows = model.reader.config.max_positions

@@ -99,7 +99,7 @@ def _decide(task: Understanding, window: Window, rows: Any, config: PredictConfi
     if not config.probabilities:
         prediction.pop("probabilities", None)
     if "span" in prediction and prediction["span"][0] >= 0:
-        prediction["span"] = [window.start + place for place in prediction["span"]]
+        prediction["span"] = [window.start + index for index in prediction["span"]]
     return prediction
 
 
@@ -179,13 +179,13 @@ def readings(
     task = tasks[0]
     over = _count_excess(tasks, source)
     limit = f"{task.trained.room:,} positions of this model"
-    most = task.trained.max_source
-    if task.windowed and most is not None:
+    max_source = task.trained.max_source
+    if task.windowed and max_source is not None:
         # training read longer sources in windows, too
-        longer = sum(map(len, source)) - most
+        longer = sum(map(len, source)) - max_source
         if longer > over:
             over = longer
-            limit = f"{most:,} tokens of sources in its training"
+            limit = f"{max_source:,} tokens of sources in its training"
     if task.windowed and over < len(source[-1]):
         size = len(source[-1]) - max(over, 0)
         for start in windows(np.array([len(source[-1])]), np.array([size]))[1].tolist():
@@ -209,6 +209,6 @@ def _count_excess(tasks: Sequence[Understanding], source: list[Ids]) -> int:
     return max(int(slots.pos.max()) for slots in towers) + 1 - room if room else 0
 
 
-def _rank(one: Prediction) -> tuple[bool, float]:
+def _rank(prediction: Prediction) -> tuple[bool, float]:
     """What ranks the answers of windows; any answer is better than none."""
-    return one["span"][0] >= 0, one["probability"]
+    return prediction["span"][0] >= 0, prediction["probability"]

@@ -68,9 +68,11 @@ class Compare(torch.autograd.Function):
         for start in range(0, len(logits_KV), rows):
             block = slice(start, start + rows)
             price_K1 = price_K[block, None].to(exact)
-            wanted = ctx.needs_input_grad[0]
+            needs_grad = ctx.needs_input_grad[0]
             pieces.append(
-                compare(logits_KV[block], label_K[block, None], price_K1, smoothing, z_loss, wanted)
+                compare(
+                    logits_KV[block], label_K[block, None], price_K1, smoothing, z_loss, needs_grad
+                )
             )
         loss_K, nll_K, correct_K = torch.cat([logits_KV.new_empty(3, 0, dtype=exact), *pieces], 1)
         ctx.save_for_backward(logits_KV)
@@ -94,7 +96,7 @@ def compare_rows(
     price_K1: Tensor,
     smoothing: Smoothing | None,
     z_loss: float,
-    wanted: bool,
+    needs_grad: bool,
 ) -> Tensor:
     """Each row's loss times its price, its nll, and whether its label is on top, [3, K].
 
@@ -122,7 +124,7 @@ def compare_rows(
     log_z_K1 = log_K1 + top_K1
     if z_loss:
         loss_K1 = loss_K1 + z_loss * log_z_K1.square()
-    if wanted:
+    if needs_grad:
         # price * (softmax - target), with the z-loss' share of softmax
         z_KV *= price_K1 / total_K1 * (1 + 2 * z_loss * log_z_K1)
         if smoothing:

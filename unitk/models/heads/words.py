@@ -99,6 +99,6 @@ class BorderHead(WordHead):
 
     def forward(self, asked: Asked, tokens_VD: Tensor) -> Tensor:
         left_K, _, own_K = asked.slots[POS].unbind(1)
-        place = self.places((own_K - left_K - 1).clamp(max=self.places.num_embeddings - 1))
-        inputs = torch.cat([asked.states[:, 0], asked.states[:, 1], place], -1)
+        distance = self.places((own_K - left_K - 1).clamp(max=self.places.num_embeddings - 1))
+        inputs = torch.cat([asked.states[:, 0], asked.states[:, 1], distance], -1)
         return self.logits(self.transform(inputs), tokens_VD, asked.among)

@@ -112,9 +112,9 @@ class Understanding(Task):
         """The texts to encode for the parts of a source."""
         return [part.strip() for part in parts]
 
-    def in_words(self, parts: Sequence[str], said: dict[str, Any]) -> dict[str, Any]:
+    def in_words(self, parts: Sequence[str], prediction: dict[str, Any]) -> dict[str, Any]:
         """The prediction for a source as a record; places in tokens become places in its text."""
-        return said
+        return prediction
 
     def alike(self, other: Task) -> bool:
         """Whether an ensemble may average what two tasks predict."""

@@ -40,8 +40,8 @@ class Whole(Labelling):
 
         def __post_init__(self) -> None:
             super().__post_init__()
-            one = self.pooling == "slot" or not self.both_orders
-            require(one, "--task.both-orders needs --task.pooling slot")
+            fits = self.pooling == "slot" or not self.both_orders
+            require(fits, "--task.both-orders needs --task.pooling slot")
 
     config: Config
 
@@ -66,9 +66,9 @@ class Whole(Labelling):
             first, *others = example.asks
             return replace(example, asks=[replace(first, name=self.kind), *others])
         orders = [parts, parts[::-1]] if self.config.both_orders else [parts]
-        each = [self.lay_out_parts(one) for one in orders]
-        example, rows = side_by_side(each)
-        return self.with_ask(example, each[0].tower, rows)
+        laid = [self.lay_out_parts(order) for order in orders]
+        example, rows = side_by_side(laid)
+        return self.with_ask(example, laid[0].tower, rows)
 
     def lay_out(self, parts: list[Ids]) -> Example:
         require(
@@ -156,8 +156,10 @@ class Tag(Labelling):
         figures = []
         for rows in (output.argmax(-1), ask.label):
             texts: dict[int, list[str]] = {}
-            for number, one in zip(*(x[ask.weight > 0].tolist() for x in (doc, rows)), strict=True):
-                texts.setdefault(number, []).append(self.labels[one])
+            for number, label in zip(
+                *(x[ask.weight > 0].tolist() for x in (doc, rows)), strict=True
+            ):
+                texts.setdefault(number, []).append(self.labels[label])
             figures.append(spans([*texts.values()]))
         right = output.new_tensor(2.0 * len(figures[0] & figures[1]))
         return {"spans/f1": right}, {"spans": sum(map(len, figures))}

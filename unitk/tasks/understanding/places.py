@@ -59,20 +59,25 @@ class Span(Headed):
         start, stop = divmod(int(score.argmax()), len(passage))
         return {"span": [start, stop + 1], "probability": float(np.exp(best))}
 
-    def in_words(self, parts: Sequence[str], said: dict[str, Any]) -> dict[str, Any]:
+    def in_words(self, parts: Sequence[str], prediction: dict[str, Any]) -> dict[str, Any]:
         """The answer, which is the characters [start, end) of the last part."""
-        if not said:
-            return said
-        first, last = said["span"]
+        if not prediction:
+            return prediction
+        first, last = prediction["span"]
         start, end = -1, -1
         if first >= 0:
             passage = parts[-1].lstrip()
             cut = len(parts[-1]) - len(passage)
             places = self.vocab.offsets(passage.rstrip())[first:last]
-            if own := [place for place in places if place[0] < place[1]]:  # no blanks
+            if own := [span for span in places if span[0] < span[1]]:  # no blanks
                 start, end = cut + own[0][0], cut + own[-1][1]
         answer = parts[-1][start:end]
-        return {"answer": answer, "probability": said["probability"], "start": start, "end": end}
+        return {
+            "answer": answer,
+            "probability": prediction["probability"],
+            "start": start,
+            "end": end,
+        }
 
     def alike(self, other: Task) -> bool:
         """Probabilities of slots are averaged, which must be those of the same words."""
@@ -96,9 +101,9 @@ class Choice(Labelling):
 
     def lay_out(self, parts: list[Ids]) -> Example:
         """A text with its choices: one document for each choice, which the text precedes."""
-        each = [self.fit(parts[0], choice) for choice in parts[1:] or parts]
-        example, rows = side_by_side(each)
-        return self.with_ask(example, each[0].tower, rows)
+        laid = [self.fit(parts[0], choice) for choice in parts[1:] or parts]
+        example, rows = side_by_side(laid)
+        return self.with_ask(example, laid[0].tower, rows)
 
     def prediction(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
         return self.rank_names(output[0], range(len(parts) - 1))

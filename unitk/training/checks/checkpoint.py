@@ -21,13 +21,13 @@ OF_THE_COMMAND = ("config", "resume", "new_data", "save_dir", "dry_run")
 """Options that say where a run is and that it continues, not how it is trained."""
 
 
-def of_same_tasks(there: Settings, tasks: Mapping[str, str]) -> Settings:
+def of_same_tasks(checkpoint_settings: Settings, tasks: Mapping[str, str]) -> Settings:
     """The options that a checkpoint has for the run's task or tasks, under this run's keys."""
-    trained = there.tasks()
+    trained = checkpoint_settings.tasks()
     settings: dict[str, Setting] = {}
     for name, part in tasks.items():
         if name in trained:
-            options = there.of(trained[name])
+            options = checkpoint_settings.of(trained[name])
             settings |= {f"{part}.{key}": setting for key, setting in options.items()}
     return Settings(settings)
 
@@ -77,25 +77,25 @@ def check_frozen(
                 f"{checkpoint / name}, a copy of a file that was changed"
             )
     # an option the run did not know yet has its default there
-    there = parsed.differences(recorded_options(state))
-    here = parsed.settings
-    components = here.only(*COMPONENTS)
-    changed = there.keys() & CUT if parsed.main.new_data else set()
+    trained = parsed.differences(recorded_options(state))
+    settings = parsed.settings
+    components = settings.only(*COMPONENTS)
+    changed = trained.keys() & CUT if parsed.main.new_data else set()
     done = Progress.of(state).done
-    for key in sorted(there, key=lambda key: (key not in COMPONENTS, key)):
+    for key in sorted(trained, key=lambda key: (key not in COMPONENTS, key)):
         fixed = key in FROZEN or key in components
         # a schedule of the block size counts epochs up to the last one
         fixed |= key == "max_epochs" and not isinstance(parsed.main.block_size, int)
         if fixed and key not in changed:
             hint = " without --new-data" if key in CUT else ""
             raise UsageError(
-                f"{flag(key)} is {here[key].text}, but the run to resume has {there[key]}: "
+                f"{flag(key)} is {settings[key].text}, but the run to resume has {trained[key]}: "
                 f"it cannot change{hint} ({checkpoint})"
             )
-        most = getattr(parsed.main, key) if key in done else None
-        if most and most < done[key]:
+        limit = getattr(parsed.main, key) if key in done else None
+        if limit and limit < done[key]:
             raise UsageError(
-                f"{flag(key)} {most} is less than the {round(done[key], 4):,} of {checkpoint}, "
+                f"{flag(key)} {limit} is less than the {round(done[key], 4):,} of {checkpoint}, "
                 "from which --resume goes on"
             )
     counted = bool(state.get("words")) or not parsed.main.counts_words
@@ -107,8 +107,8 @@ def check_frozen(
         "--new-data begins an epoch on others",
     )
     named = [
-        f"{flag(key)} is {here[key].text}, but {text} in {checkpoint}"
-        for key, text in there.items()
+        f"{flag(key)} is {settings[key].text}, but {text} in {checkpoint}"
+        for key, text in trained.items()
         if key not in OF_THE_COMMAND
     ]
     return bool(changed) or not same, named

@@ -66,8 +66,8 @@ def check_stateful(parsed: Parsed, data: Data, world: int) -> None:
     even = all(parse_weighted(text)[1] == 1 for text in parsed.main.data)
     require(even, f"{name} reads each text once: --data takes no weight")
     for option in ("batch_tokens", "batch_texts"):
-        given = parsed.settings.given(option, Origin.FLAG)
-        require(not given, f"{flag(option)} has no effect with {name}: an update is a text a row")
+        chosen = parsed.settings.given(option, Origin.FLAG)
+        require(not chosen, f"{flag(option)} has no effect with {name}: an update is a text a row")
 
 
 def check_vocab(state: dict[str, Any], vocab: Vocab, checkpoint: Path) -> None:
@@ -83,11 +83,11 @@ def check_data(state: dict[str, Any], data: Data, checkpoint: Path) -> None:
     """`DataError` unless the data's vocabulary, and labels that both have, are the checkpoint's."""
     check_vocab(state, data.vocab, checkpoint)
     recorded = {"": state.get("labels", ()), **state.get("corpora", {})}
-    for name, here in {"": (known := data.task.trained).labels, **known.corpora}.items():
-        there = recorded.get(name, ())
-        if here and there and [*here] != [*there]:
-            a, b = (shorten(", ".join(names), 60, placeholder=" ...") for names in (here, there))
+    for name, labels in {"": (known := data.task.trained).labels, **known.corpora}.items():
+        old = recorded.get(name, ())
+        if labels and old and [*labels] != [*old]:
+            a, b = (shorten(", ".join(names), 60, placeholder=" ...") for names in (labels, old))
             raise DataError(
-                f"--data has {len(here)} labels ({a}), but {checkpoint} has {len(there)} ({b}):"
+                f"--data has {len(labels)} labels ({a}), but {checkpoint} has {len(old)} ({b}):"
                 " their numbers would mean other labels; use the same names in both"
             )

@@ -47,12 +47,12 @@ def _check_sharded(parsed: Parsed) -> None:
     for key, why in (("ema", averages), ("average_last", averages), ("oom_retry", retry)):
         require(not getattr(config, key), f"--shard and {flag(key)} exclude each other: {why}")
     every = [optimizer, *(rule.optimizer for rule in parse_rules(config.group, optimizer))]
-    adafactor = any(isinstance(one, AdafactorConfig) for one in every)
+    adafactor = any(isinstance(config, AdafactorConfig) for config in every)
     require(
         not adafactor,
         "--shard and --optimizer adafactor exclude each other: rows and columns are not divided",
     )
-    half = any(isinstance(one, AdamWConfig) and one.state == "bf16" for one in every)
+    half = any(isinstance(config, AdamWConfig) and config.state == "bf16" for config in every)
     require(
         not half,
         "--shard and --optimizer.state bf16 exclude each other: a shard keeps its means in fp32",
@@ -67,7 +67,7 @@ def _check_criterion(parsed: Parsed) -> None:
     defaults = {task.made_from.component("criterion", task.config) for task in tasks}
     if isinstance(chosen.config, OfTask) and chosen.name not in defaults:
         names = registry.names("task")
-        suited = [one for one in names if registry.get("task", one).criterion == chosen.name]
+        suited = [name for name in names if registry.get("task", name).criterion == chosen.name]
         raise UsageError(f"--criterion {chosen.name} is for --task {' or '.join(suited)}")
 
 
@@ -75,13 +75,13 @@ def _check_scores(parsed: Parsed) -> None:
     """Refuse options of `--valid-generate` that exclude each other, or that lack it."""
     config = parsed.main
     best = figure(parsed.main.best_metric or "")
-    given = config.valid_generate is not None
+    generates = config.valid_generate is not None
     for name in ("valid_metric", "valid_beam"):
-        idle = not given and parsed.settings.given(name, Origin.FLAG)
+        idle = not generates and parsed.settings.given(name, Origin.FLAG)
         require(not idle, f"{flag(name)} has no effect without --valid-generate")
     if best in RANKING:
         what = f"--best-metric {config.best_metric}"
-        require(given, f"{what} is of outputs: --valid-generate N has the model write some")
+        require(generates, f"{what} is of outputs: --valid-generate N has the model write some")
         computed = any(best in SCORES[name] for name in config.scores)
         require(computed, f"{what} needs --valid-metric {RANKING[best]}")
 

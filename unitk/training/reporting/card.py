@@ -92,14 +92,14 @@ def card(
     task = loaded.task
     name = printable(path.resolve().name)
     tag = tag or pipeline_tag(loaded)
-    tasks = [one.partition("=")[0] for one in config["task"].split()]
+    tasks = [part.partition("=")[0] for part in config["task"].split()]
     front: dict[str, Any] = {"library_name": library, "pipeline_tag": tag, "license": about.license}
     front |= {"language": [*about.languages], "datasets": [*about.datasets]}
     front |= {"tags": ["unitk", *tasks]}
     weights = sum(weight.numel() for weight in loaded.model.parameters())
     does = WRITES if tag == "feature-extraction" and task.generates else DOES[tag]
     what = f"A model of {weights / 1e6:.1f} M parameters that {does}"
-    by = f"objective{'s' * (len(tasks) > 1)} {' and '.join(f'`{one}`' for one in tasks)}"
+    by = f"objective{'s' * (len(tasks) > 1)} {' and '.join(f'`{task}`' for task in tasks)}"
     size = f"architecture `{config['arch']}`, vocabulary of {len(task.vocab):,} tokens"
     unstated = "not stated. The training data may restrict the use of the model"
     trained = (
@@ -145,17 +145,17 @@ def how_to(tag: str, task: Task) -> str:
         text = f'"The cat {mask} on the mat."'
     elif task.predicts:
         verb = "predict"
-    given = f"--infill {text}" if tag == "fill-mask" else text
-    return USE.format(model=model, text=text, shown=shown, verb=verb, given=given)
+    arguments = f"--infill {text}" if tag == "fill-mask" else text
+    return USE.format(model=model, text=text, shown=shown, verb=verb, given=arguments)
 
 
 def _scores(files: Sequence[Path]) -> Iterator[str]:
     if files:
         yield from ("## Scores", "", "| scores | metric | value |", "| --- | --- | --- |")
     for file in files:
-        found = read_json(file, UsageError)
-        of = found.get("data", file.stem)
-        for name, value in _numbers(found):
+        contents = read_json(file, UsageError)
+        of = contents.get("data", file.stem)
+        for name, value in _numbers(contents):
             yield f"| {_cell(of)} | {_cell(name)} | {value:.6g} |"
     if files:
         yield ""
@@ -166,9 +166,9 @@ def _cell(value: object) -> str:
     return printable(value).replace("|", "\\|")
 
 
-def _numbers(found: Mapping[str, Any], owner: str = "") -> Iterator[tuple[str, float]]:
+def _numbers(contents: Mapping[str, Any], owner: str = "") -> Iterator[tuple[str, float]]:
     """The numbers of a JSON object; those of inner objects under both names."""
-    for name, value in found.items():
+    for name, value in contents.items():
         if isinstance(value, Mapping):
             yield from _numbers(value, f"{owner}{name}/")
         elif isinstance(value, int | float):

@@ -123,8 +123,8 @@ class Journal:
             self._print(step, line)
 
     def _print(self, step: int, line: str) -> None:
-        place = f"{step:,}" + (f"/{self.total:,}" if self.total else "")
-        log.info("step %s  %s", place, line)
+        progress = f"{step:,}" + (f"/{self.total:,}" if self.total else "")
+        log.info("step %s  %s", progress, line)
 
     def take_events(self) -> Iterator[Event]:
         """The events since the last call."""

@@ -109,10 +109,10 @@ def warnings(run: Run) -> Iterator[str]:
         if source.shortened:
             yield f"{name}: {source.shortened}"
         bounds = source.bounds(0)
-        most = run.start.config.max_tokens
-        if long := int((bounds > most).sum()):
+        limit = run.start.config.max_tokens
+        if long := int((bounds > limit).sum()):
             yield (
-                f"{name}: {amount(long, 'texts')} above --max-tokens {most:,}: "
+                f"{name}: {amount(long, 'texts')} above --max-tokens {limit:,}: "
                 f"each is a micro-batch alone, of up to {bounds.max():,} slots"
             )
     values = {flag(key): value for key, (_, value) in parsed.fields().items()}
@@ -241,8 +241,8 @@ def anonymous(run: Run, text: str) -> str:
         named.append(path.parents[1] if path.parent.name == "checkpoints" else path)
     named += [config.save_dir, start.run.path, config.user_dir, config.config, config.init_from]
     named += [path for path, _ in config.weighted_data] + [path for _, path in config.named_valid]
-    given = [path for path in named if path is not None]
-    known = {*given, *(path.resolve() for path in given)}
+    paths = [path for path in named if path is not None]
+    known = {*paths, *(path.resolve() for path in paths)}
     for path in sorted(known, key=lambda path: len(str(path)), reverse=True):
         if path.is_absolute():
             text = text.replace(str(path), path.name)

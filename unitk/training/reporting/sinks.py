@@ -49,8 +49,8 @@ class JsonLog:
         path = folder / LOG
         files.check_plain(path)
         if path.exists():
-            kept = [one for one in read_events(path) if one["step"] <= step]
-            files.write(path, "".join(json.dumps(one) + "\n" for one in kept))
+            kept = [record for record in read_events(path) if record["step"] <= step]
+            files.write(path, "".join(json.dumps(record) + "\n" for record in kept))
         self._file = files.open_plain(path, "a")
 
     def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
@@ -167,8 +167,8 @@ class MLflow:
             self._client: Any = MlflowClient()
             if not number.exists():
                 name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "Default")
-                there = self._client.get_experiment_by_name(name)
-                own = there.experiment_id if there else self._client.create_experiment(name)
+                known = self._client.get_experiment_by_name(name)
+                own = known.experiment_id if known else self._client.create_experiment(name)
                 run = self._client.create_run(own, run_name=folder.resolve().name)
                 files.create(number, run.info.run_id)
         except MlflowException as error:
@@ -199,20 +199,20 @@ LOGGERS: dict[str, tuple[str | None, Callable[[Path, int], Sink]]] = {
 """Name -> the package it needs, and what it is."""
 
 
-def choose_loggers(given: Sequence[str]) -> list[str]:
+def choose_loggers(choices: Sequence[str]) -> list[str]:
     """The loggers of `--writers`; `UsageError` if one is unknown or not installed."""
-    if list(given) == ["none"]:
+    if list(choices) == ["none"]:
         return []
-    if list(given) == ["auto"]:
+    if list(choices) == ["auto"]:
         return ["tensorboard"] if importlib.util.find_spec("tensorboard") else []
-    for name in given:
+    for name in choices:
         if name not in LOGGERS:
             hint = nearest(name, LOGGERS) or f" (known: {', '.join(LOGGERS)}, none, auto)"
             raise UsageError(f"--writers: there is no writer {name!r}{hint}")
         package = LOGGERS[name][0]
         if package and not importlib.util.find_spec(package):
             raise UsageError(f"--writers {name} needs the package {package}: pip install {package}")
-    return list(given)
+    return list(choices)
 
 
 def open_sinks(folder: Path, loggers: Sequence[str], step: int) -> list[Sink]:
@@ -236,7 +236,7 @@ def read_events(path: Path) -> list[Event]:
 def validation_at(folder: Path, step: int | None) -> dict[str, float | None]:
     """The values of a run's validation after so many updates; none if log.jsonl lacks it."""
     values = dict[str, float | None]()
-    for one in read_events(folder / LOG):
-        if (one["kind"], one["step"]) == ("valid", step):
-            values |= {name: one[name] for name in one if name not in ("kind", "step")}
+    for logged in read_events(folder / LOG):
+        if (logged["kind"], logged["step"]) == ("valid", step):
+            values |= {name: logged[name] for name in logged if name not in ("kind", "step")}
     return values

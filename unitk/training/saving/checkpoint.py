@@ -124,7 +124,7 @@ def load(
     rows = imported_rows(folder)
     model.leave_out(rows)
     model = model.to(device).eval()
-    others = (one for one in tasks.values() if one.name == "lm" and one is not chosen)
+    others = (task for task in tasks.values() if task.name == "lm" and task is not chosen)
     reader = next(map(make, others), None)
     return Loaded(model, task, state["config"], rows, state=state, path=folder, reader=reader)
 
@@ -171,7 +171,7 @@ def components(
     state: dict[str, Any],
     folder: Path,
     given: Settings = NOTHING,
-    wanted: Sequence[str] = ("task", "arch"),
+    chosen_kinds: Sequence[str] = ("task", "arch"),
     main: type | None = None,
 ) -> Parsed:
     """The run's task or tasks, and its architecture; plug-ins come from `--user-dir` only.
@@ -181,10 +181,10 @@ def components(
     """
     registry.load_plugins()  # entry points only; --user-dir was loaded by whoever asked for it
     # of another task than it was trained with, only its architecture can be meant
-    kinds = ("arch",) if "task" in given else wanted
+    kinds = ("arch",) if "task" in given else chosen_kinds
     with plugins_named(state, folder):
         settings = settings_of(state, folder).only(*kinds)
-        return resolve(main or NoOptions, settings.under(given), wanted)
+        return resolve(main or NoOptions, settings.under(given), chosen_kinds)
 
 
 def _check_shapes(state: dict[str, Any], folder: Path, given: Settings, vocab: Vocab) -> None:
@@ -228,29 +228,29 @@ def load_weights(
     `mapped`, tensors are memory-mapped: a page is read when needed, and copied when written to.
     With a `task`, which begins to train the model, `_complete` initialises what is missing.
     """
-    there = weights_of(folder, averages, merged)
-    here = tensors_of(model)
-    taken = {name for name in here if name in there and there[name].shape == here[name].shape}
-    for name, tensor in here.items():
-        if name.endswith(POSITIONS) and name in there and len(tensor) > len(there[name]):
-            there[name] = model.resize_table(name, there[name])
-        if name.endswith(".mix.scale") and name in there:
-            there[name] = there[name].reshape(1)  # earlier versions stored a scalar
+    stored = weights_of(folder, averages, merged)
+    own = tensors_of(model)
+    taken = {name for name in own if name in stored and stored[name].shape == own[name].shape}
+    for name, tensor in own.items():
+        if name.endswith(POSITIONS) and name in stored and len(tensor) > len(stored[name]):
+            stored[name] = model.resize_table(name, stored[name])
+        if name.endswith(".mix.scale") and name in stored:
+            stored[name] = stored[name].reshape(1)  # earlier versions stored a scalar
     if task:
-        _complete(there, here, model, task, folder)
-    for name in [*here, *there]:
-        if name not in there:
+        _complete(stored, own, model, task, folder)
+    for name in [*own, *stored]:
+        if name not in stored:
             raise CheckpointError(f"{folder} has no tensor {name}, which this architecture needs")
-        if name not in here:
+        if name not in own:
             raise CheckpointError(f"{folder} has a tensor {name} that this architecture lacks")
-        if there[name].shape != here[name].shape:
+        if stored[name].shape != own[name].shape:
             raise CheckpointError(
-                f"{name} has shape {list(there[name].shape)} in {folder}, "
-                f"but this architecture's is {list(here[name].shape)}"
+                f"{name} has shape {list(stored[name].shape)} in {folder}, "
+                f"but this architecture's is {list(own[name].shape)}"
             )
     parameters = dict[str, Tensor]([*model.named_parameters(), *model.named_buffers()])
-    checked = {name: check_finite(there[name], f"{folder}: {name}") for name in here}
-    for name, tensor in here.items():  # once nothing is wrong with any of them
+    checked = {name: check_finite(stored[name], f"{folder}: {name}") for name in own}
+    for name, tensor in own.items():  # once nothing is wrong with any of them
         if mapped:
             parameters[name].data = checked[name].to(tensor.dtype)
         else:
@@ -259,7 +259,7 @@ def load_weights(
 
 
 def _complete(
-    there: dict[str, Tensor], here: dict[str, Tensor], model: Model, task: Task, folder: Path
+    stored: dict[str, Tensor], own: dict[str, Tensor], model: Model, task: Task, folder: Path
 ) -> None:
     """Initialise what a checkpoint lacks of a model that a task begins to train.
 
@@ -267,66 +267,66 @@ def _complete(
     `additions` are drawn anew, and its `copied` towers begin as the decoded one.
     """
     for name, (source, rows) in task.first_rows.items():
-        missing = name not in there or len(there[name]) < len(here.get(name, ()))
-        if rows and name in here and missing and source in there:
+        missing = name not in stored or len(stored[name]) < len(own.get(name, ()))
+        if rows and name in own and missing and source in stored:
             log.info("%s begins as rows %s of %s", name, list(rows), source)
-            there[name] = there[source][torch.tensor(rows).clamp(max=len(there[source]) - 1)]
-    for name, tensor in here.items():
+            stored[name] = stored[source][torch.tensor(rows).clamp(max=len(stored[source]) - 1)]
+    for name, tensor in own.items():
         if name.removeprefix("embed.") in ADDED:
-            there.setdefault(name, torch.zeros_like(tensor))
-        if name == "embed.virtual.weight" and name not in there:
+            stored.setdefault(name, torch.zeros_like(tensor))
+        if name == "embed.virtual.weight" and name not in stored:
             # near the others, as the rows that an import adds
-            there[name] = there["embed.tokens.weight"].float().mean(0).expand_as(tensor)
+            stored[name] = stored["embed.tokens.weight"].float().mean(0).expand_as(tensor)
         if name.partition(".")[0] in model.additions:
-            there.setdefault(name, tensor)
-    add_rows(there, here, task)
-    for name in here:
+            stored.setdefault(name, tensor)
+    add_rows(stored, own, task)
+    for name in own:
         tower, _, rest = name.partition(".")
-        if tower in model.copied and rest in there:
-            there.setdefault(name, there[rest])
-    _as_labelled(there, tuple(read_state(folder).get("labels", ())), task.trained.labels)
-    _initialise_heads(there, here, folder)
+        if tower in model.copied and rest in stored:
+            stored.setdefault(name, stored[rest])
+    _as_labelled(stored, tuple(read_state(folder).get("labels", ())), task.trained.labels)
+    _initialise_heads(stored, own, folder)
 
 
-def add_rows(there: dict[str, Tensor], here: dict[str, Tensor], task: Task) -> None:
+def add_rows(stored: dict[str, Tensor], own: dict[str, Tensor], task: Task) -> None:
     """Add the rows of a task's sentinels to tables that lack them, near the mean of the others."""
     count = len(task.vocab.sentinels)
-    for name in OF_WORDS & there.keys() & here.keys():
-        table, drawn = there[name], here[name]
+    for name in OF_WORDS & stored.keys() & own.keys():
+        table, drawn = stored[name], own[name]
         if count and len(drawn) - len(table) == count:
-            there[name] = torch.cat([table, table.float().mean(0) + drawn[len(table) :] / 10])
+            stored[name] = torch.cat([table, table.float().mean(0) + drawn[len(table) :] / 10])
 
 
-def _as_labelled(there: dict[str, Tensor], old: tuple[str, ...], new: tuple[str, ...]) -> None:
+def _as_labelled(stored: dict[str, Tensor], old: tuple[str, ...], new: tuple[str, ...]) -> None:
     """Order the rows of heads over labels as the new labels; drop heads of other labels."""
     if not (old and new) or old == new:
         return
     order = [old.index(name) for name in new] if sorted(old) == sorted(new) else None
-    for name in [name for name in there if re.match(r"heads\.\w+:label\.out\.", name)]:
-        rows = there.pop(name)
+    for name in [name for name in stored if re.match(r"heads\.\w+:label\.out\.", name)]:
+        rows = stored.pop(name)
         if order:
-            there[name] = rows[order]
+            stored[name] = rows[order]
 
 
-def _initialise_heads(there: dict[str, Tensor], here: dict[str, Tensor], folder: Path) -> None:
+def _initialise_heads(stored: dict[str, Tensor], own: dict[str, Tensor], folder: Path) -> None:
     """Initialise heads that a checkpoint lacks or has for other classes; drop heads not needed.
 
     A pooler starts from that of another head (Devlin et al. 2019, section 4.1), and a transform
     from that before the words (ModernBERT).
     """
     inner = re.compile(r"^heads\.(?:lm|\w+:\w+)\.(?=dense\.|transform\.)|^pool(?=\.)")
-    pooled = {inner.sub("", name): t for name, t in there.items() if inner.match(name)}
+    pooled = {inner.sub("", name): t for name, t in stored.items() if inner.match(name)}
     begun = set()
-    for name, tensor in here.items():
-        if ":" in name and (name not in there or there[name].shape != tensor.shape):
+    for name, tensor in own.items():
+        if ":" in name and (name not in stored or stored[name].shape != tensor.shape):
             _, head, inside = name.split(".", 2)
             trained = pooled.get(inside, pooled.get(inside.removeprefix("dense")))
-            there[name] = (
+            stored[name] = (
                 trained if trained is not None and trained.shape == tensor.shape else tensor
             )
             begun.add(head)
-    for name in [name for name in there if ":" in name and name not in here]:
-        del there[name]
+    for name in [name for name in stored if ":" in name and name not in own]:
+        del stored[name]
     if begun:
         log.info("%s lacks weights of %s: these are initialised", folder, ", ".join(sorted(begun)))
 

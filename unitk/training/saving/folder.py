@@ -48,11 +48,11 @@ class RunFolder:
     """The address in a store at which the folder is mirrored, if `--save-dir` is one."""
 
     @classmethod
-    def at(cls, given: Path, resume: bool) -> RunFolder:
+    def at(cls, path: Path, resume: bool) -> RunFolder:
         """The folder of a run; for a run in a store, its up-to-date copy on this machine."""
-        if isinstance(given, files.RemotePath):
-            return cls(given.run(resume), given)
-        return cls(given)
+        if isinstance(path, files.RemotePath):
+            return cls(path.run(resume), path)
+        return cls(path)
 
     def mirror(self) -> None:
         """Make the mirror, if there is one, equal to the folder; raises OSError."""
@@ -73,10 +73,10 @@ class RunFolder:
         own = [*self.path.glob(MANIFEST), *self.path.glob(f"train/**/{MANIFEST}")]
         require(not own, f"--save-dir {self.path} holds a corpus or a checkpoint; name another")
         whole = self.path.absolute()  # the nearest folder that exists decides
-        there = next(one for one in (whole, *whole.parents) if os.path.lexists(one))
-        if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-            why = "no permission" if there.is_dir() else "not a folder"
-            raise UsageError(f"--save-dir {self.path} cannot be written to: {there}: {why}")
+        existing = next(path for path in (whole, *whole.parents) if os.path.lexists(path))
+        if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+            why = "no permission" if existing.is_dir() else "not a folder"
+            raise UsageError(f"--save-dir {self.path} cannot be written to: {existing}: {why}")
 
     def create(self, config: str) -> None:
         """Create the folder with its config.yaml; remove what a killed process left unfinished."""
@@ -105,7 +105,7 @@ class RunFolder:
         """The steps that have checkpoints, good or damaged, newest first."""
         texts = {entry.name[5:] for entry in self.checkpoints.glob("step-*")}
         numbers = {int(text) for text in texts if text.isdecimal()}
-        return sorted((one for one in numbers if str(one) in texts), reverse=True)
+        return sorted((number for number in numbers if str(number) in texts), reverse=True)
 
     def step(self, number: int) -> Path:
         """The path of the checkpoint of a step."""
@@ -117,18 +117,18 @@ class RunFolder:
         Files that are not `hashed` are not read. Raises `CheckpointError` if there are checkpoints
         but all are damaged.
         """
-        found = [self.step(number) for number in self.steps()]
-        for path in found:
+        paths = [self.step(number) for number in self.steps()]
+        for path in paths:
             with hold(path) or nullcontext():
                 fault = damage(path, hashed)
             if fault is None:
                 return path
             if path.exists():
                 pass_over(path.resolve(), fault)
-        if not all(path.exists() for path in found):  # a run that saves has removed some
+        if not all(path.exists() for path in paths):  # a run that saves has removed some
             return self.newest(hashed)
-        if found:
-            raise CheckpointError(f"{self.path} has no good checkpoint; damaged: {len(found)}")
+        if paths:
+            raise CheckpointError(f"{self.path} has no good checkpoint; damaged: {len(paths)}")
         return None
 
     def rewind(self, number: int) -> None:
@@ -221,14 +221,14 @@ def hold_checkpoint(path: Path) -> Iterator[Path]:
     for _ in range(TRIES):
         before = _state_of(path)
         try:
-            found, reader = _find(path)
+            folder, reader = _find(path)
         except CheckpointError:
             if _state_of(path) == before:
                 raise
             continue  # the run saved meanwhile
         if reader is not None:
             with reader:
-                yield found
+                yield folder
             return
         time.sleep(PAUSE)
     raise CheckpointError(f"{path}: the run removed each checkpoint before it was read; try again")
@@ -247,7 +247,7 @@ def find_checkpoint(path: Path) -> Path:
 
 def _state_of(path: Path) -> tuple[object, ...]:
     """A value that changes whenever a run saves: its checkpoints, and the targets of links."""
-    links = [os.readlink(one) for one in (path, path / "best") if one.is_symlink()]
+    links = [os.readlink(link) for link in (path, path / "best") if link.is_symlink()]
     return path.exists(), RunFolder(path).steps(), links
 
 
@@ -259,8 +259,8 @@ def _find(path: Path) -> tuple[Path, AbstractContextManager[Any] | None]:
     if not (path / "checkpoints").is_dir():
         if runs := sorted(path.glob("*/checkpoints")):  # those of --seeds, or of any name
             raise CheckpointError(f"{path} holds several runs: name one, such as {runs[0].parent}")
-        found, reader, fault = _check(path)
-        if fault is not None and not (found / "manifest.json").exists():
+        folder, reader, fault = _check(path)
+        if fault is not None and not (folder / "manifest.json").exists():
             what = "is a file" if path.is_file() else "has no checkpoints/ and no manifest.json"
             foreign = path.is_file() or (path / "config.json").is_file()
             hint = "; `unitk convert` reads the models of other systems" if foreign else ""
@@ -268,12 +268,12 @@ def _find(path: Path) -> tuple[Path, AbstractContextManager[Any] | None]:
             raise CheckpointError(f"{path} is no run or checkpoint: it {what}{hint}")
         if fault is not None:
             raise CheckpointError(f"{path} is not a good checkpoint: {fault}")
-        return found, reader
+        return folder, reader
     if (path / "best").exists():
-        found, reader, fault = _check(path / "best")
+        folder, reader, fault = _check(path / "best")
         if fault is None:
-            return found, reader
-        pass_over(found, fault)
+            return folder, reader
+        pass_over(folder, fault)
     newest = RunFolder(path).newest(hashed=is_used)
     if newest is None:
         raise CheckpointError(f"the run {path} has no checkpoint yet")
@@ -291,14 +291,14 @@ def _check(path: Path) -> tuple[Path, AbstractContextManager[Any] | None, str | 
 
     One that was removed meanwhile has neither.
     """
-    found = path.resolve()
-    if (reader := hold(found)) is None:
-        return found, None, None
-    fault = damage(found, is_used)
+    folder = path.resolve()
+    if (reader := hold(folder)) is None:
+        return folder, None, None
+    fault = damage(folder, is_used)
     if fault is None:
-        return found, reader, None
+        return folder, reader, None
     with reader:  # on a disk without locks, it may be gone after all
-        return found, None, fault if found.exists() else None
+        return folder, None, fault if folder.exists() else None
 
 
 def is_used(name: str) -> bool:
@@ -322,11 +322,11 @@ def holds_checkpoint(read: Callable[Concatenate[Path, P], T]) -> Callable[Concat
     @wraps(read)
     def reads(path: Path, /, *args: P.args, **kwargs: P.kwargs) -> T:
         for _ in range(TRIES):  # a disk without locks holds nothing
-            with hold_checkpoint(path) as found:
+            with hold_checkpoint(path) as folder:
                 try:
-                    return read(found, *args, **kwargs)
+                    return read(folder, *args, **kwargs)
                 except (CheckpointError, DataError):
-                    if found.exists():
+                    if folder.exists():
                         raise
         raise CheckpointError(f"{path}: the run removed each checkpoint while it was read")
 

@@ -54,8 +54,8 @@ class Saver:
             self._untold = self._report()
         self._step = snapshot.step
         self._done.clear()
-        given = snapshot, best, named
-        threading.Thread(target=self._write, args=given, name="saver", daemon=True).start()
+        arguments = snapshot, best, named
+        threading.Thread(target=self._write, args=arguments, name="saver", daemon=True).start()
 
     def failed(self, wait: bool = False) -> int:
         """The step of a checkpoint whose writing failed, which is logged; 0: none."""

@@ -111,17 +111,17 @@ def is_as_stored(model: nn.Module, folder: Path) -> bool:
     Those of an adapter or of an older version may lack some, or have them in another shape.
     """
     stored_tensors = weights.open_tensors(folder / weights.WEIGHTS)
-    there = {name: kept.shape for name, kept in stored_tensors.items()}
-    return there == {name: tensor.shape for name, tensor in tensors_of(model).items()}
+    stored_shapes = {name: kept.shape for name, kept in stored_tensors.items()}
+    return stored_shapes == {name: tensor.shape for name, tensor in tensors_of(model).items()}
 
 
 @torch.no_grad()
 def read_parts(model: nn.Module, folder: Path, ranks: Ranks) -> None:
     """Read the weights of a checkpoint into a model that is divided among ranks, each its part."""
-    there = weights.open_tensors(folder / weights.WEIGHTS)
+    stored = weights.open_tensors(folder / weights.WEIGHTS)
     for name, tensor in tensors_of(model).items():
         local, before = ranks.own_rows(tensor)
-        rows = there[name].read(before, len(local) if tensor.dim() else 0)
+        rows = stored[name].read(before, len(local) if tensor.dim() else 0)
         local.copy_(check_finite(rows, f"{folder}: {name}"))
 
 

@@ -46,21 +46,21 @@ def recorded_options(state: dict[str, Any]) -> Settings:
 
     Options that an earlier version did not have get the values that it used.
     """
-    there = Settings.of_texts(state["config"], Origin.CHECKPOINT)
+    recorded = Settings.of_texts(state["config"], Origin.CHECKPOINT)
     earlier = dict[str, str]()
-    for name, part in there.tasks().items():
+    for name, part in recorded.tasks().items():
         if registry.has("task", name):
             values = registry.get("task", name).earlier
             earlier |= {f"{part}.{option}": text for option, text in values.items()}
-    return Settings.of_texts(earlier, Origin.CHECKPOINT).under(there)
+    return Settings.of_texts(earlier, Origin.CHECKPOINT).under(recorded)
 
 
 def settings_of(state: dict[str, Any], folder: Path) -> Settings:
     """Every option of the run; those that name files name the copies in the checkpoint, if any."""
-    there = recorded_options(state)
-    texts = there.texts
-    for name, part in there.tasks().items():
-        copies = copies_of(name, there.of(part).texts, folder)
+    recorded = recorded_options(state)
+    texts = recorded.texts
+    for name, part in recorded.tasks().items():
+        copies = copies_of(name, recorded.of(part).texts, folder)
         texts |= {f"{part}.{option}": path for option, path in copies.items()}
     return Settings.of_texts(texts, Origin.CHECKPOINT, f"checkpoint {folder}")
 
@@ -175,8 +175,8 @@ class Progress:
     def end(self, config: TrainConfig) -> str:
         """The reason why the run is over, or an empty text."""
         for name, count in self.done.items():
-            most = getattr(config, name)
-            if most and count >= most:
+            limit = getattr(config, name)
+            if limit and count >= limit:
                 return f"{flag(name)} reached"
         if config.patience and self.stale >= config.patience:
             return f"no better validation for {self.stale} times (--patience)"
@@ -263,23 +263,27 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
 
 def untrained_options(state: dict[str, Any], task: str | None) -> Settings:
     """The options that let a checkpoint be used with a task that is `untrained`; else none."""
-    there = recorded_options(state)
-    known = task is not None and task not in there.tasks() and registry.has("task", task)
+    recorded = recorded_options(state)
+    known = task is not None and task not in recorded.tasks() and registry.has("task", task)
     if task is None or not known or not registry.get("task", task).untrained:
         return NOTHING
-    texts = {"task": task, "task.layout": layout_in(there)}
+    texts = {"task": task, "task.layout": layout_in(recorded)}
     return Settings.of_texts(texts, Origin.FLAG, "--task")
 
 
-def layout_in(there: Settings) -> str:
+def layout_in(recorded: Settings) -> str:
     """The objective of a checkpoint, of a mixture the first that fills blanks, as a layout."""
-    if "task.layout" in there:
-        return there["task.layout"].text
-    tasks = there.tasks().items()
-    filling = [one for one in tasks if registry.get("task", one[0]).infills]
+    if "task.layout" in recorded:
+        return recorded["task.layout"].text
+    tasks = recorded.tasks().items()
+    filling = [task for task in tasks if registry.get("task", task[0]).infills]
     name, part = [*filling, *tasks][0]
-    known = {one.name: render(one.default) for one in options(registry.get("task", name).Config)}
-    own = {key: text for key, text in there.of(part).texts.items() if known.get(key, text) != text}
+    known = {
+        option.name: render(option.default) for option in options(registry.get("task", name).Config)
+    }
+    own = {
+        key: text for key, text in recorded.of(part).texts.items() if known.get(key, text) != text
+    }
     return render_layout(name, own)
 
 

@@ -51,11 +51,11 @@ class Base:
         own = {name: tensor.detach().cpu() for name, tensor in tensors.items()}
         if folder is None or {EMA, BASE} & stored_files(folder) or "base" in read_state(folder):
             return cls(own, {}, None)
-        there = load_tensors(folder / WEIGHTS)
-        alike = (name in there and torch.equal(there[name].float(), own[name]) for name in own)
+        stored = load_tensors(folder / WEIGHTS)
+        alike = (name in stored and torch.equal(stored[name].float(), own[name]) for name in own)
         if not all(alike):
             return cls(own, {}, None)
-        about: dict[str, Any] = {"left_out": sorted(there.keys() - own.keys())}
+        about: dict[str, Any] = {"left_out": sorted(stored.keys() - own.keys())}
         if folder.parent == pretrained.FOLDER:
             about |= {"model": folder.name, "sha256": _hash_of(folder)}
         return cls(own, about, folder / WEIGHTS)
@@ -66,9 +66,9 @@ class Base:
         about = read_state(folder)["base"]
         file = folder / BASE
         if "model" in about:
-            there = pretrained.FOLDER / about["model"]
-            file = there / WEIGHTS
-            if not file.exists() or _hash_of(there) != about["sha256"]:
+            model_folder = pretrained.FOLDER / about["model"]
+            file = model_folder / WEIGHTS
+            if not file.exists() or _hash_of(model_folder) != about["sha256"]:
                 what = f"{folder} stands on the model {about['model']} of unitk"
                 version = read_state(folder).get("versions", {}).get("unitk", "another version")
                 raise CheckpointError(f"{what} {version}, which this version has not")
@@ -126,12 +126,12 @@ class KeptTensor:
             [part] = self.parts.values()
             return part.get_tensor(self.name).clone()
         last = self.shape[0] if count is None else first + count
-        found = [
+        parts_read = [
             # rows beyond the end of a file are left out
             self.parts[at].get_slice(self.name)[max(first - at, 0) : max(last - at, 0)]
             for at in sorted(self.parts)
         ]
-        return torch.cat(found)
+        return torch.cat(parts_read)
 
 
 def open_tensors(path: Path) -> dict[str, KeptTensor]:
@@ -140,7 +140,7 @@ def open_tensors(path: Path) -> dict[str, KeptTensor]:
     Raises `CheckpointError` if it is missing or damaged.
     """
     folder = path.with_suffix(SHARDED)
-    found = dict[str, dict[int, Any]]()
+    parts_of = dict[str, dict[int, Any]]()
     try:
         files = [path]
         if folder.is_dir():
@@ -154,8 +154,8 @@ def open_tensors(path: Path) -> dict[str, KeptTensor]:
                 if folder.is_dir() and name not in places:
                     raise CheckpointError(f"{file} does not say which rows of {name} it has")
                 begins: list[int] = places.get(name, {}).get(OFFSETS, [])
-                found.setdefault(name, {})[begins[0] if begins else 0] = opened
-        return {name: _stored(name, parts) for name, parts in found.items()}
+                parts_of.setdefault(name, {})[begins[0] if begins else 0] = opened
+        return {name: _stored(name, parts) for name, parts in parts_of.items()}
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from error
 

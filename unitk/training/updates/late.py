@@ -72,21 +72,21 @@ class Late:
     def update(self, update: Update) -> None:
         """Make an update; the results of the one before are read while the device computes."""
         at = self.run.progress
-        found = None
-        place = at.step, at.epoch
+        recorded = None
+        position = at.step, at.epoch
         if self.recorder is not None:
             self.settle()  # the step of this one is in its recording
             counts = self.steps.begin(update)
-            found = self.recorder(update, counts, self.finish)
-        if found is None:
+            recorded = self.recorder(update, counts, self.finish)
+        if recorded is None:
             computed = self.steps.compute(update)
             # the device is busy with this one while the host reads the one before
             if not self.settle():
                 computed = self.steps.compute(update)
             counts = dict(computed.counts)
-            found = [*computed.sums], self.finish(computed.sums, computed.total, computed.norm)
-        names, values = found
-        self.pending = Pending(update, place, names, counts, start_reading(values))
+            recorded = [*computed.sums], self.finish(computed.sums, computed.total, computed.norm)
+        names, values = recorded
+        self.pending = Pending(update, position, names, counts, start_reading(values))
 
     def finish(self, sums: Mapping[str, Tensor], total: Tensor, norm: Tensor) -> Tensor:
         """Make the step unless loss or norm are not finite, which the device decides without a
@@ -94,7 +94,7 @@ class Late:
         run = self.run
         plan = run.plan
         figures = torch.stack(
-            [norm.double(), total.double(), *(one.double() for one in sums.values())]
+            [norm.double(), total.double(), *(sum_of_ask.double() for sum_of_ask in sums.values())]
         )
         bad = (~figures[:2].isfinite().all()).float()
         if (largest := run.config.clip_norm) > 0:
@@ -120,8 +120,8 @@ class Late:
         norm, total, *sums = pending.read().unbind()
         run.norm = float(norm)
         if math.isfinite(run.norm) and math.isfinite(total):
-            found = dict(zip(pending.names, sums, strict=True))
-            own = Passed(found, pending.counts, total, norm)
+            sum_of = dict(zip(pending.names, sums, strict=True))
+            own = Passed(sum_of, pending.counts, total, norm)
             self.steps.record(own, run.norm, len(pending.update.ids))
             return True
         run.plan.zero_grad()  # the gradients of the next update, which is computed again
@@ -138,13 +138,13 @@ def start_reading(values: Tensor) -> Callable[[], Tensor]:
     """Begin to copy values to the host; returns a function that waits until they are there."""
     if not values.is_cuda:
         return lambda: values
-    there = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-    there.copy_(values, non_blocking=True)
+    on_host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+    on_host.copy_(values, non_blocking=True)
     arrived = torch.cuda.Event()
     arrived.record()
 
     def read() -> Tensor:
         arrived.synchronize()
-        return there
+        return on_host
 
     return read
