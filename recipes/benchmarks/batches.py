@@ -22,7 +22,7 @@ import torch
 
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.decode import generate
-from unitk.decoding.fit import to_grid
+from unitk.decoding.fit import round_to_grid
 from unitk.decoding.search import longest
 from unitk.kernels.capture import Recorded
 from unitk.kernels.weights import prepare_weights
@@ -108,7 +108,8 @@ def ours(case: decode.Case, ready: Model, given: argparse.Namespace, capture: st
             min_len=case.new - 1,
             max_len=case.new - 1,
             # as many as a batch has
-            max_tokens=case.rows * (to_grid(slots, WIDTH) + given.beam * longest(0, case.new - 1)),
+            max_tokens=case.rows
+            * (round_to_grid(slots, WIDTH) + given.beam * longest(0, case.new - 1)),
             search="unilm",  # the end symbol comes last, for nothing
             capture=capture,
         )

@@ -22,7 +22,7 @@ pytest.importorskip("starlette")
 
 from unitk.errors import UsageError  # noqa: E402  (after what may be missing)
 from unitk.options.config import parse  # noqa: E402
-from unitk.verbs.serve import Options, run, watch_checkpoint, with_all_tasks  # noqa: E402
+from unitk.verbs.serve import Options, open_service, run, watch_checkpoint  # noqa: E402
 
 
 def test_a_port_in_use_is_named():
@@ -47,7 +47,7 @@ def test_options_that_cannot_be_meant(words, said):
 
 
 def test_every_task_of_a_checkpoint_is_served_with_the_same_weights():
-    service = with_all_tasks(Path("unitk-base-en"), Options(max_beam=3))
+    service = open_service(Path("unitk-base-en"), Options(max_beam=3))
     assert list(service.tasks) == ["glm_infill", "lm"] and service.limits.max_beam == 3
     assert len({id(one.model) for one in service.tasks.values()}) == 1
     assert {type(one.task).__name__ for one in service.tasks.values()} == {"GLMInfill", "LM"}

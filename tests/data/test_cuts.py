@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unitk.data.cuts import CUTS, cut, distinct
+from unitk.data.cuts import CUTS, cut, drop_repeats
 from unitk.errors import UsageError
 
 # three documents: sentences of 3, 2, 4 | 1, 12 | 2 tokens
@@ -119,5 +119,5 @@ def test_every_cut_is_registered_under_its_name():
 
 @given(st.lists(st.integers(0, 9), max_size=12).map(sorted))
 def test_rising_numbers_are_taken_once(numbers):
-    found = distinct(np.array(numbers, np.int64))
+    found = drop_repeats(np.array(numbers, np.int64))
     assert found.tolist() == sorted(set(numbers))

@@ -12,7 +12,7 @@ from unitk.decoding import decode as module
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.constraints.base import Constraints
 from unitk.decoding.decode import PromptReader, RunningSearch, decode, generate
-from unitk.decoding.fit import batches, overrun
+from unitk.decoding.fit import batch_prompts, measure_overrun
 from unitk.decoding.search import Request, Search
 from unitk.errors import DataError, UsageError
 from unitk.registry import get
@@ -210,7 +210,7 @@ def test_batches_hold_prompts_of_like_length_within_the_limit(toy):
         for _ in range(60)
     ]
     config = replace(CONFIG, max_tokens=1200)
-    cut = list(batches(prompts, config.max_tokens, [6] * len(prompts), config.width))
+    cut = list(batch_prompts(prompts, config.max_tokens, [6] * len(prompts), config.width))
     assert sorted(i for numbers in cut for i in numbers) == list(range(60))
     for numbers in cut:
         width = collate([[prompts[i]] for i in numbers]).towers["x"].shape[2]
@@ -225,12 +225,12 @@ def test_overrun_is_what_unroll_needs(toy, kind):
         written = ([0] * 5 + [case.end]) * (1 + len(prompt.blanks))
         towers = unroll(prompt, case.protocol, written).towers.values()
         config = case.model.config
-        assert overrun(prompt, case.protocol, 5, config) == (
+        assert measure_overrun(prompt, case.protocol, 5, config) == (
             max(slots.pos.max() for slots in towers) + 1 - config.max_positions,
             max(slots.pos2.max() for slots in towers) + 1 - config.max_positions2,
         )
         no_tables = replace(config, max_positions=0, max_positions2=0)
-        assert overrun(prompt, case.protocol, 5, no_tables) == (0, 0)
+        assert measure_overrun(prompt, case.protocol, 5, no_tables) == (0, 0)
 
 
 def test_what_does_not_fit_is_refused(toy):

@@ -308,7 +308,7 @@ def test_pairs_are_as_long_as_the_measured_bound_and_the_longest_source_fits(
         if task.shortens:
             continue  # it fits any source to the positions itself
         table = int(rng.integers(target + 20, 700))
-        most = extent.most_source(table, int(target), parts)
+        most = extent.max_source(table, int(target), parts)
         ends = [
             max(slots.pos.max() for slots in laid(most + more, target, parts).values())
             for more in (0, 1)

@@ -11,7 +11,7 @@ import pytest
 from unitk.api.verb import find_verb
 from unitk.data.cuts import Text
 from unitk.data.limits import measure_extent
-from unitk.decoding.fit import overrun
+from unitk.decoding.fit import measure_overrun
 from unitk.errors import UsageError
 from unitk.optim.config import parse_rules
 from unitk.optim.plan import OptimPlan
@@ -73,13 +73,13 @@ def test_sources_targets_and_outputs_fit(path, toy_vocab):
     assert len(made.virtual) == arch.num_virtual
     limits = parsed.main.max_source_len, parsed.main.max_target_len
     extent = measure_extent("", made.finetune, toy_vocab.unk, made.pair_slots)
-    assert limits[0] <= extent.most_source(arch.max_positions, limits[1], 2)
+    assert limits[0] <= extent.max_source(arch.max_positions, limits[1], 2)
     assert arch.max_positions2 == 0 or limits[1] < arch.max_positions2
     decoding = read(path.with_stem("generate")).main
     assert int(decoding.max_len) <= limits[1]
     assert limits[0] <= decoding.max_source_len
     one = made.prompt([np.zeros(decoding.max_source_len, np.int64)])
-    assert max(overrun(one, made.protocol, int(decoding.max_len), arch)) <= 0
+    assert max(measure_overrun(one, made.protocol, int(decoding.max_len), arch)) <= 0
     window = path.with_stem("preprocess")
     if window.exists() and "qg" in path.parent.name:
         assert read(window).main.window == limits[0]

@@ -46,11 +46,11 @@ def serving(listening):
     @contextmanager
     def serve(checkpoint, **limits):
         from unitk.serving.app import Server
-        from unitk.verbs.serve import Options, watch_checkpoint, with_all_tasks
+        from unitk.verbs.serve import Options, open_service, watch_checkpoint
 
         paths = tuple(map(Path, checkpoint if isinstance(checkpoint, tuple) else (checkpoint,)))
         given = Options(checkpoint=paths, **limits)
-        services = [with_all_tasks(path, given) for path in paths]
+        services = [open_service(path, given) for path in paths]
         app = Server(*services, replaced=watch_checkpoint(paths[0])).app()
         with listening(app, given) as port:
             yield f"http://127.0.0.1:{port}"

@@ -12,7 +12,7 @@ from labelled import FORMS, write
 from unitk import registry
 from unitk.criterions.config import OfTask
 from unitk.data.batching import draw
-from unitk.data.limits import misfit, tables_of
+from unitk.data.limits import explain_misfit, tables_of
 from unitk.errors import UsageError
 from unitk.slots import Example, stay
 from unitk.training.loop import train
@@ -76,7 +76,7 @@ def test_one_segment_is_that_of_all_parts(begin):
     assert draw(data.train, 1, 0, 0).towers["x"].seg.max() == 1
     slots = stay(np.arange(3), pos=np.arange(3), at=0, seg=2)
     found = [
-        misfit(Example({"x": slots}), tables_of(registry.get("arch", name)()))
+        explain_misfit(Example({"x": slots}), tables_of(registry.get("arch", name)()))
         for name in ("roberta_tiny", "gpt2_tiny", "bert_tiny")
     ]
     assert found == ["", "", "segment 2 is beyond --arch.num-segments 2"]

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from unitk.errors import UsageError
 from unitk.options.config import flag, options
-from unitk.options.settings import given_text
+from unitk.options.settings import argument_text
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -31,9 +31,11 @@ def option_words(arguments: Mapping[str, object]) -> list[str]:
     for key, value in {**flat, **of_components}.items():
         name = flag(str(key))
         if isinstance(value, Mapping):
-            words += [f"{name}={label}={given_text(item, name)}" for label, item in value.items()]
+            words += [
+                f"{name}={label}={argument_text(item, name)}" for label, item in value.items()
+            ]
         else:
-            words.append(f"{name}={given_text(value, name)}")
+            words.append(f"{name}={argument_text(value, name)}")
     return words
 
 

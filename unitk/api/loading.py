@@ -11,7 +11,7 @@ from unitk import registry
 from unitk.api.arguments import settle
 from unitk.errors import UsageError, require, show_value
 from unitk.options.fields import flag
-from unitk.options.settings import Origin, Settings, given_text
+from unitk.options.settings import Origin, Settings, argument_text
 
 if TYPE_CHECKING:
     import torch
@@ -126,7 +126,7 @@ def _settings_of(options: Mapping[str, object] | None, user_dir: str | Path | No
         key = str(key).replace("-", "_")
         name = flag(key)
         require(key.startswith(("task.", "arch.")), f"{name}: options are task.* and arch.*")
-        texts[key] = given_text(value, name)
+        texts[key] = argument_text(value, name)
     return Settings.of_texts(texts, Origin.FLAG)
 
 

@@ -138,13 +138,13 @@ def cut_full(sentences: Ids, documents: Ids, size: int, rng: np.random.Generator
     """Whole sentences across documents, a separator between them (FULL-SENTENCES)."""
     last = np.full(len(sentences) - 1, sentences[-1])
     bounds = sentences[documents]
-    breaks = distinct(bounds[1:-1])
+    breaks = drop_repeats(bounds[1:-1])
     return _fill(_split_long(sentences, size), sentences, last, size, breaks, bounds)
 
 
 def cut_stream(sentences: Ids, documents: Ids, size: int, rng: np.random.Generator) -> Cut:
     """Fixed windows over everything, with separators between documents, from a random offset."""
-    bounds = distinct(sentences[documents])
+    bounds = drop_repeats(sentences[documents])
     return _windows(bounds, bounds[1:-1], size, rng)
 
 
@@ -158,7 +158,7 @@ def _windows(bounds: Ids, breaks: Ids, size: int, rng: np.random.Generator) -> C
     total = end - begin + len(breaks)
     offset = int(rng.integers(min(size, max(total, 1))))
     # edges count tokens and separators; of the latter those before an edge are no tokens
-    edges = distinct(np.concatenate([[0], np.arange(offset, total, size), [total]]))
+    edges = drop_repeats(np.concatenate([[0], np.arange(offset, total, size), [total]]))
     number = np.searchsorted(breaks - begin + np.arange(len(breaks)), edges)
     border = begin + edges - number
     starts = border[:-1]
@@ -186,7 +186,7 @@ def cut(
     return how(np.asarray(sentences), np.asarray(documents), size, rng)
 
 
-def distinct(rising: Ids) -> Ids:
+def drop_repeats(rising: Ids) -> Ids:
     """Rising numbers, each once; `np.unique` takes a hundred times as long for millions."""
     return rising[np.append(True, rising[1:] > rising[:-1])[: len(rising)]]
 
@@ -214,7 +214,7 @@ def _fill(borders: Ids, sentences: Ids, limit: Ids, size: int, breaks: Ids, boun
 
     `bounds` are the first tokens of documents, and the end.
     """
-    borders = distinct(borders)  # empty sentences share a border
+    borders = drop_repeats(borders)  # empty sentences share a border
     if len(borders) < 2:
         return Cut(borders[:0], borders[:0], breaks)
     home = np.searchsorted(sentences, borders[:-1], "right") - 1

@@ -203,7 +203,7 @@ class Layouts:
             words = [np.full(n, task.vocab.unk) for n in (min(most[0], longest[0]), most[1])]
             rng = np.random.default_rng(0)
             example = lay_out_made_up(task, corpora[0], words[:1], words[1], rng)
-            if fault := limits.misfit(example, limits.tables_of(shape.arch)):
+            if fault := limits.explain_misfit(example, limits.tables_of(shape.arch)):
                 raise UsageError(
                     f"a source of {len(words[0])} and a target of {len(words[1])} tokens do not "
                     f"fit: {fault}; lower --max-source-len or --max-target-len"
@@ -284,7 +284,7 @@ def _check_task(name: str, task: Task, parsed: Parsed, corpus: Any) -> None:
     rng = np.random.default_rng(0)
     short = lay_out_made_up(read, corpus, [words], words, rng)
     if set(short.towers) != set(arch.towers):
-        raise UsageError(limits.towers_fault(task, set(short.towers), parsed))
+        raise UsageError(limits.explain_towers(task, set(short.towers), parsed))
     orderly = all(reads_one_by_one(slots.table) for slots in short.towers.values())
     require(
         orderly or not arch.sequential,
@@ -292,7 +292,7 @@ def _check_task(name: str, task: Task, parsed: Parsed, corpus: Any) -> None:
         f"but task {name} lays them out otherwise",
     )
     _check_arch(name, task, arch, parsed.settings.given("arch.heads", Origin.FLAG))
-    if fault := limits.misfit(replace(short, inputs={}), limits.tables_of(arch)):
+    if fault := limits.explain_misfit(replace(short, inputs={}), limits.tables_of(arch)):
         raise UsageError(f"{corpus.path}: {fault}")
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from unitk.data.batching import Examples, spread
 from unitk.data.corpus.folders import CORPORA, describe
 from unitk.data.cuts import Text, When, cut_unbroken
-from unitk.data.limits import LEAST_PARTS, UNLIMITED, Extent, misfit, tables_of
+from unitk.data.limits import LEAST_PARTS, UNLIMITED, Extent, explain_misfit, tables_of
 from unitk.data.texts import Records, Texts, Windows
 from unitk.errors import UsageError, amount, require, show_value
 from unitk.options.fields import flag
@@ -147,7 +147,7 @@ class Laid(Examples):
                     0 <= least <= largest < len(task.vocab),
                     f"{where} asks for ids that are not below {len(task.vocab)}, the vocabulary",
                 )
-        if fault := misfit(example, self.tables):
+        if fault := explain_misfit(example, self.tables):
             raise ValueError(fault)
 
     def counts(self, epoch: int) -> Ids:

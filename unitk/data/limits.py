@@ -19,7 +19,7 @@ import numpy.typing as npt
 from unitk import registry
 from unitk.errors import require
 from unitk.options.config import Parsed, flag
-from unitk.options.settings import Setting, given_text
+from unitk.options.settings import Setting, argument_text
 from unitk.slots import POS, SEG, Example, Ids
 
 UNLIMITED = 1 << 30  # positions of an architecture that has no table of them
@@ -44,7 +44,7 @@ class Extent:
         slots = self.declared(source, target, parts)
         return slots if slots is not None else _longest(self.slots, source, target, parts)
 
-    def most_source(self, table: int, target: int, parts: int) -> int:
+    def max_source(self, table: int, target: int, parts: int) -> int:
         """The most source tokens that fit the positions beside a target; below 1 if none do."""
 
         def end(source: int) -> int:
@@ -103,7 +103,7 @@ def source_and_target(
     """
     table = arch.room or UNLIMITED
     max_target = given[1] or min(longest[1], table // 2)
-    fits = extent.most_source(table, max_target, max(longest[2], LEAST_PARTS))
+    fits = extent.max_source(table, max_target, max(longest[2], LEAST_PARTS))
     require(
         fits > 0,
         f"--max-target-len {max_target} leaves no room for a source "
@@ -127,7 +127,7 @@ def tables_of(arch: Any) -> dict[str, list[int]]:
     return rows | {"task": [arch.num_tasks]}
 
 
-def misfit(example: Example, tables: dict[str, list[int]]) -> str:
+def explain_misfit(example: Example, tables: dict[str, list[int]]) -> str:
     """A message about a value of an example that has no row in its table; "" if all have one."""
     for name, slots in example.towers.items():
         largest = slots.table[POS : SEG + 1].max(axis=1).tolist()
@@ -156,13 +156,13 @@ def pair_of(settings: Mapping[str, Setting]) -> str:
         if "_encdec_" not in name:
             continue
         preset = registry.get("arch", name)()
-        texts = {f"arch.{key}": given_text(getattr(preset, key), key) for key in LAYERS}
+        texts = {f"arch.{key}": argument_text(getattr(preset, key), key) for key in LAYERS}
         if all(key in settings and settings[key].text == text for key, text in texts.items()):
             return name
     return ""
 
 
-def towers_fault(task: Any, needed: set[str], parsed: Parsed) -> str:
+def explain_towers(task: Any, needed: set[str], parsed: Parsed) -> str:
     """The message that a task needs other towers than those of a run's architecture, with cures."""
     arch = parsed.components["arch"]
     started = vars(parsed.main).get("init_from")

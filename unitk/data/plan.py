@@ -86,7 +86,7 @@ def micro_batches(
     """Cut an update into the fewest micro-batches of at most `max_tokens` slots, of like size.
 
     Their number is a multiple of `world`, so some may be empty. An example longer than `max_tokens`
-    has a micro-batch of its own. What decodes or only reads has `decoding.fit.batches` instead.
+    has a micro-batch of its own. What only reads has `decoding.fit.batch_prompts`.
     """
     ids = ids[np.argsort(-bound[ids], kind="stable")] if padded else ids
     cost = bound[ids]

@@ -56,7 +56,7 @@ def pad_batch(batch: Batch, rows: int, width: int) -> Batch:
     wide[DOC, count:] = len(batch.owner) + np.arange(more)[:, None]
     wide[BORN, count:, 0] = 0
 
-    def extended(array: npt.NDArray[Any], value: int = 0) -> npt.NDArray[Any]:
+    def extend(array: npt.NDArray[Any], value: int = 0) -> npt.NDArray[Any]:
         return np.pad(array, [(0, more), *[(0, 0)] * (array.ndim - 1)], constant_values=value)
 
     # no rendering of the rule that only some batches have: each would be a graph of its own
@@ -66,10 +66,10 @@ def pad_batch(batch: Batch, rows: int, width: int) -> Batch:
         asks={ask: _pad(asked, before, width) for ask, asked in batch.asks.items()},
         num_keys={name: width},
         sight={name: "rule"},
-        docs=extended(batch.docs, -1),
-        last=extended(batch.last),
-        blanks=extended(batch.blanks),
-        num_blanks=extended(batch.num_blanks),
+        docs=extend(batch.docs, -1),
+        last=extend(batch.last),
+        blanks=extend(batch.blanks),
+        num_blanks=extend(batch.num_blanks),
     )
     if not with_documents(batch).packed:
         return padded

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from unitk.data.corpus.columns import WORDS
 from unitk.data.corpus.corpus import Corpus, Labelled
-from unitk.data.cuts import AT_THE_END, NO_BREAKS, Cut, Cutter, Text, When, cut, distinct
+from unitk.data.cuts import AT_THE_END, NO_BREAKS, Cut, Cutter, Text, When, cut, drop_repeats
 from unitk.slots import Ids
 
 
@@ -172,7 +172,7 @@ def _sentences(corpus: Corpus, runs: list[tuple[int, int]]) -> Ids:
         # those that begin inside; the first one may have begun before
         low, high = corpus.sentences.searchsorted((start + 1, stop))
         # a sentence without tokens begins where the next one does
-        inside = distinct(corpus.sentences[low:high]) - start
+        inside = drop_repeats(corpus.sentences[low:high]) - start
         sentences += [np.array([done]), done + inside]
         done += stop - start
     return np.concatenate(sentences)

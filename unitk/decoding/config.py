@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 from unitk.errors import check_option, require
 from unitk.options.config import With, resolve
 from unitk.options.fields import Bound, Chance, Checked, Count, Part, Positive, Weight, flag
-from unitk.options.settings import Origin, Settings, given_text
+from unitk.options.settings import Origin, Settings, argument_text
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -296,7 +296,7 @@ def make_config(kind: type[Config], options: Mapping[str, object]) -> Config:
 
     Raises UsageError for an unknown name, with the nearest one, and for a value that cannot be.
     """
-    texts = {name: given_text(value, name) for name, value in options.items()}
+    texts = {name: argument_text(value, name) for name, value in options.items()}
     return resolve(kind, Settings.of_texts(texts, Origin.FLAG)).main
 
 

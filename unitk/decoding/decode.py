@@ -22,7 +22,7 @@ from unitk.decoding.config import GenerateConfig
 from unitk.decoding.constraints.base import Constraint, Constraints, ends_in_word, word_rules
 from unitk.decoding.constraints.searches import OnStep, report_step, start
 from unitk.decoding.drivers import DIFFUSION, Driver, Prompt, Running, Watcher
-from unitk.decoding.fit import batches, check_places, fill_up, to_grid
+from unitk.decoding.fit import batch_prompts, check_places, fill_up, round_to_grid
 from unitk.decoding.search import Hypothesis, Request, Search
 from unitk.decoding.steps.reader import PromptReader
 from unitk.decoding.steps.work import Work
@@ -121,7 +121,9 @@ def generate(
     if training := model.training:  # it is given back as it was
         model.eval()
     try:
-        lots = batches(prompts, config.max_tokens, max_lens, config.width, grid=on_grid(model))
+        lots = batch_prompts(
+            prompts, config.max_tokens, max_lens, config.width, grid=on_grid(model)
+        )
         for numbers, rows, batch, condition in read_ahead(model, prompts, lots, conditions):
             decoded = decode(
                 model,
@@ -269,7 +271,7 @@ class RunningSearch:
         work = self.work
         if len(left):
             if self.grid:  # repeat the last row up to a size of the grid
-                number = torch.arange(to_grid(len(left)), device=left.device)
+                number = torch.arange(round_to_grid(len(left)), device=left.device)
                 left = left[number.clamp(max=len(left) - 1)]
             self.work = work.select(left)
         self.rows = self.rows[left]

@@ -13,7 +13,7 @@ from unitk.data.texts import shorten
 from unitk.decoding.config import GenerateConfig, RulesConfig, slope
 from unitk.decoding.constraints.base import Constraint, spellings
 from unitk.decoding.constraints.searches import OnStep
-from unitk.decoding.fit import check_length, check_places, overrun, shorten_source
+from unitk.decoding.fit import check_length, check_places, measure_overrun, shorten_source
 from unitk.decoding.search import Hypothesis
 from unitk.errors import DataError, amount, require
 from unitk.models.base import Decoder
@@ -87,7 +87,7 @@ class Driver(ABC):
         self,
         number: int,
         source: list[Ids],
-        wanted: Constraint,
+        constraint: Constraint,
         config: GenerateConfig,
         truncate: bool,
     ) -> Prompt:
@@ -103,16 +103,18 @@ class Driver(ABC):
             raise DataError(f"{name} has {has}, but --avoid-part is {config.avoid_part}")
         if config.avoid_part:
             phrase = self.task.vocab.decode(source[config.avoid_part - 1])
-            wanted = replace(wanted, avoid=tuple(sorted(spellings(phrase, self.task.vocab))))
+            constraint = replace(
+                constraint, avoid=tuple(sorted(spellings(phrase, self.task.vocab)))
+            )
 
         def lay_out(source: list[Ids]) -> tuple[Example, Constraint]:
             exactly = self.task.length(source)
             words = sum(map(len, source))
-            sized = wanted.with_lengths(config, words, exactly=exactly, name=name)
+            sized = constraint.with_lengths(config, words, exactly=exactly, name=name)
             return self.lay_out(source, sized, name), sized
 
         def over(laid: tuple[Example, Constraint]) -> int:
-            return overrun(laid[0], protocol, laid[1].max_len, limits)[0]
+            return measure_overrun(laid[0], protocol, laid[1].max_len, limits)[0]
 
         source, laid, fits = shorten_source(
             shorten(source, config.max_source_len),
@@ -125,7 +127,7 @@ class Driver(ABC):
         check_places(laid[0], protocol, laid[1].max_len, limits, name, fits)
         return Prompt(number, source, *laid)
 
-    def lay_out(self, source: list[Ids], wanted: Constraint, name: str) -> Example:
+    def lay_out(self, source: list[Ids], constraint: Constraint, name: str) -> Example:
         """Lay out a source as the model reads it."""
         return self.task.prompt(source)
 

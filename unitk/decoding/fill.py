@@ -10,7 +10,7 @@ import torch
 
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.drivers import DIFFUSION, SEARCH, Driver, Prompt, Watcher
-from unitk.decoding.fit import batches, by_example
+from unitk.decoding.fit import batch_prompts, split_by_example
 from unitk.decoding.search import Hypothesis
 from unitk.errors import NonFiniteError, require
 from unitk.registry import register
@@ -45,7 +45,7 @@ class Once(Driver):
         outputs: list[list[Hypothesis]] = [[] for _ in prompts]
         examples = [prompt.example for prompt in prompts]
         self.model.eval()
-        for numbers in batches(examples, config.max_tokens):
+        for numbers in batch_prompts(examples, config.max_tokens):
             batch = collate([[examples[i]] for i in numbers]).to(self.model.device)
             [ask] = batch.asks.values()
             logits_KV = self.model.output(batch, ask)
@@ -58,8 +58,8 @@ class Once(Driver):
                 raise NonFiniteError(
                     "the model gives logits that are not finite: nothing is filled in"
                 )
-            words = by_example(word_K, examples, numbers)
-            gains_of = by_example(gain_K, examples, numbers)
+            words = split_by_example(word_K, examples, numbers)
+            gains_of = split_by_example(gain_K, examples, numbers)
             for (i, ids), (_, gains) in zip(words, gains_of, strict=True):
                 total = float(gains.sum())
                 outputs[i] = [Hypothesis(ids, total / len(ids) ** config.lenpen, total, gains)]

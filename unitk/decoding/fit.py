@@ -23,7 +23,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-def usable(task: Task, trained: int) -> Protocol | None:
+def search_protocol(task: Task, trained: int) -> Protocol | None:
     """The protocol by which a task decodes with a model that has this many trained output rows.
 
     Raises UsageError if the task must read or write a symbol that only an import added.
@@ -87,7 +87,7 @@ def warn_of_shortened(shortened: int, count: int, config: GenerateConfig) -> Non
         log.warning("shortened %d of %d sources%s", shortened, count, limit)
 
 
-def batches(
+def batch_prompts(
     prompts: Sequence[Example],
     max_tokens: int,
     max_len: Sequence[int] = (),
@@ -114,8 +114,8 @@ def batches(
         columns = round_up(slots)
         rows = len(numbers) + 1
         if grid:
-            columns = to_grid(columns, WIDTH)
-            rows = to_grid(rows)
+            columns = round_to_grid(columns, WIDTH)
+            rows = round_to_grid(rows)
         if numbers and rows * (columns + width * longest(blanks, words)) > max_tokens:
             yield numbers
             numbers = []
@@ -125,7 +125,7 @@ def batches(
         yield numbers
 
 
-def by_example(
+def split_by_example(
     rows: Tensor, examples: Sequence[Example], numbers: Sequence[int]
 ) -> Iterator[tuple[int, Any]]:
     """Split a result for the asked rows of a batch [K, ...] into (number, part) of each example."""
@@ -138,7 +138,7 @@ def round_up(columns: int) -> int:
     return -(-columns // WIDTH) * WIDTH
 
 
-def to_grid(count: int, unit: int = 1) -> int:
+def round_to_grid(count: int, unit: int = 1) -> int:
     """Round up to one of 1, 2, 3, 4, 6, 8, 12, 16, 24, ... units."""
     units = -(-count // unit)
     power = 1 << (units - 1).bit_length()
@@ -150,11 +150,11 @@ def fill_up(prompts: Sequence[Example]) -> Batch:
 
     Further rows repeat the last prompt; further slots are pads.
     """
-    missing = to_grid(len(prompts)) - len(prompts)
+    missing = round_to_grid(len(prompts)) - len(prompts)
     batch = collate([[prompt] for prompt in [*prompts, *[prompts[-1]] * missing]])
     towers, sight, inputs = dict(batch.towers), dict(batch.sight), dict(batch.inputs)
     for name, table in batch.towers.items():
-        pads = to_grid(table.shape[2], WIDTH) - table.shape[2]
+        pads = round_to_grid(table.shape[2], WIDTH) - table.shape[2]
         if not pads:
             continue
         pad_9BT = PAD[:, :, None].repeat(len(batch.last), 1).repeat(pads, 2)
@@ -212,7 +212,7 @@ def check_places(
 
     `fits` is how many tokens the source may have, for the message; 0 if that is not known.
     """
-    pos, pos2 = overrun(prompt, protocol, max_len, limits)
+    pos, pos2 = measure_overrun(prompt, protocol, max_len, limits)
     if protocol is None:
         size = limits.max_positions
         over = max(pos, pos2)
@@ -235,10 +235,10 @@ def check_places(
 
 def count_excess(example: Example, limits: ArchConfig) -> int:
     """How many positions an example exceeds the tables of its towers by; at most 0 if it fits."""
-    return max(overrun(example, None, 0, limits))
+    return max(measure_overrun(example, None, 0, limits))
 
 
-def overrun(
+def measure_overrun(
     prompt: Example, protocol: Protocol | None, max_len: int, limits: ArchConfig
 ) -> tuple[int, int]:
     """How many positions decoding may exceed the two tables by; each at most 0 if it fits.

@@ -15,7 +15,7 @@ from unitk.data.texts import shorten
 from unitk.decoding.config import SEARCH_PRESETS, GenerateConfig, length
 from unitk.decoding.constraints.base import Constraint, find_ends
 from unitk.decoding.drivers import Driver, Prompt, Watcher
-from unitk.decoding.fit import batches, by_example, overrun, shorten_source
+from unitk.decoding.fit import batch_prompts, measure_overrun, shorten_source, split_by_example
 from unitk.decoding.search import Hypothesis, Output
 from unitk.errors import DataError, NonFiniteError, UsageError, require
 from unitk.models.attention import CrossAttention
@@ -44,7 +44,7 @@ def score(
         gain = model.score_labels(batch, ask)
         if not gain.isfinite().all():
             raise NonFiniteError("the model gives logits that are not finite: there is no score")
-        for i, gain_2K in by_example(gain.T, examples, numbers):
+        for i, gain_2K in split_by_example(gain.T, examples, numbers):
             scores[i] = gain_2K.T
         report(len(numbers))
     return scores
@@ -79,13 +79,13 @@ def logits(model: Decoder, examples: Sequence[Example], max_tokens: int) -> list
         logits_KV = member.head(gather(states, batch, [ask]), ask.head).float()
         if not (logits_KV < torch.inf).all():  # those of words that are none are -inf
             raise NonFiniteError("the model gives logits that are not finite")
-        for i, table in by_example(logits_KV, examples, numbers):
+        for i, table in split_by_example(logits_KV, examples, numbers):
             tables[i] = table
     return tables
 
 
 @dataclass(frozen=True)
-class Given(Driver):
+class TargetScorer(Driver):
     """Scores given outputs as a search would report them.
 
     The output of a prompt is what its constraint begins with: the words of all blanks, with an end
@@ -98,14 +98,14 @@ class Given(Driver):
         self,
         number: int,
         source: list[Ids],
-        wanted: Constraint,
+        constraint: Constraint,
         config: GenerateConfig,
         truncate: bool,
     ) -> Prompt:
         protocol = self.protocol
         limits = self.model.config
         name = f"input {number + 1}"
-        ids, endless = wanted.prefix, protocol.endless
+        ids, endless = constraint.prefix, protocol.endless
         if not endless and (not ids or ids[-1] != protocol.end):
             ids += (protocol.end,)
         ends = [i for i, word in enumerate(ids) if word == protocol.end]
@@ -114,11 +114,11 @@ class Given(Driver):
         words = int(np.diff(ends, prepend=-1).max()) - 1
 
         def over(example: Example) -> int:
-            return overrun(example, protocol, words, limits)[0]
+            return measure_overrun(example, protocol, words, limits)[0]
 
         source = shorten(source, config.max_source_len)
         source, example, _ = shorten_source(source, self.task.prompt, over, truncate)
-        beyond = max(overrun(example, protocol, words, limits))
+        beyond = max(measure_overrun(example, protocol, words, limits))
         if beyond > 0:
             raise DataError(
                 f"{name} with its target of {words:,} tokens is too long by {beyond:,} for this "
@@ -207,7 +207,7 @@ def attention(
             if not weight.isfinite().all():
                 raise NonFiniteError("the model gives attention that is not finite")
             [ask] = batch.asks.values()
-            for i, table in by_example(weight[ask.first], examples, numbers):
+            for i, table in split_by_example(weight[ask.first], examples, numbers):
                 source = examples[i].towers["enc"].token
                 label = examples[i].asks[0].label
                 real = ~np.isin(source, special)  # begin and end draw much, and say nothing
@@ -280,7 +280,7 @@ def _collate(
 ) -> Iterator[tuple[list[int], Batch]]:
     """Batches of examples of like length, with their numbers; rows hold `packed` slots if given."""
     model.eval()
-    for numbers in batches(examples, max_tokens):
+    for numbers in batch_prompts(examples, max_tokens):
         longest = max(len(tower) for tower in examples[numbers[0]].towers.values())
         per_row = max(1, packed // longest)
         rows = [numbers[i : i + per_row] for i in range(0, len(numbers), per_row)]

@@ -17,8 +17,8 @@ from unitk.decoding.config import EmbedConfig, GenerateConfig, PredictConfig, ma
 from unitk.decoding.constraints.base import Constraint
 from unitk.decoding.drivers import Driver, Prompt, Watcher
 from unitk.decoding.files.defaults import naming_defaults, select_defaults, select_scored
-from unitk.decoding.fit import check_parts, split_parts, strings, usable, warn_of_shortened
-from unitk.decoding.forced import Given, add_attention, ask_all_tokens, check_layer, logits
+from unitk.decoding.fit import check_parts, search_protocol, split_parts, strings, warn_of_shortened
+from unitk.decoding.forced import TargetScorer, add_attention, ask_all_tokens, check_layer, logits
 from unitk.decoding.likelihood import likelihoods
 from unitk.decoding.search import NO_WORDS, Hypothesis, Output
 from unitk.decoding.texts.contrast import contrast
@@ -61,7 +61,7 @@ class Generator(SourceEncoder):
         self.task = task
         self.vocab = task.vocab
         self.reader = reader
-        self.protocol = usable(task, model.trained)
+        self.protocol = search_protocol(task, model.trained)
         self.defaults = dict(defaults or {})
         self.warned = False
         self.about = dict(about or {})
@@ -390,7 +390,7 @@ class Generator(SourceEncoder):
         outputs = [self.texts(*pair, config) for pair in zip(prompts, hypotheses, strict=True)]
         if layer is None:
             return outputs
-        scorer = Given(self.model, self.task, self._word_protocol("--print-alignment"))
+        scorer = TargetScorer(self.model, self.task, self._word_protocol("--print-alignment"))
         return add_attention(scorer, prompts, outputs, layer, config.max_tokens)
 
     def texts(
@@ -398,7 +398,7 @@ class Generator(SourceEncoder):
     ) -> list[Output]:
         """The n best outputs for a prompt as texts, of those that a search has found."""
         if config.contrast and len(best) > 1:
-            scorer = Given(self.model, self.task, self._word_protocol("--contrast"))
+            scorer = TargetScorer(self.model, self.task, self._word_protocol("--contrast"))
             best = contrast(scorer, prompt, best, config)
         spell = partial(self.task.text, prompt.source)
         limit = prompt.constraint.max_len
@@ -421,7 +421,7 @@ class Generator(SourceEncoder):
         symbol is optional. It may have an empty source if the model writes from nothing; two empty
         texts have no score. The other arguments are those of `outputs`.
         """
-        driver = Given(self.model, self.task, self._word_protocol("--score"))
+        driver = TargetScorer(self.model, self.task, self._word_protocol("--score"))
         require(len(targets) == len(sources.ids), "there must be a target for each source")
         pairs = zip(sources.ids, targets, strict=True)
         ids = [source if any(map(len, source)) or not len(to) else [] for source, to in pairs]

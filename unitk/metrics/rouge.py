@@ -18,7 +18,7 @@ from unitk.errors import DataError
 from unitk.metrics import Report, Score, words
 
 ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")
-Words = Literal["ascii", "unicode"]
+WordKind = Literal["ascii", "unicode"]
 
 
 class _Tokenizer:
@@ -27,7 +27,7 @@ class _Tokenizer:
     Or one of words of any script, with the same stems of those of a-z.
     """
 
-    def __init__(self, kind: Words) -> None:
+    def __init__(self, kind: WordKind) -> None:
         self.kind = kind
         from nltk.stem.porter import PorterStemmer
 
@@ -45,7 +45,7 @@ def rouge(
     references: Sequence[Sequence[str]],
     *,
     separator: str = "<q>",
-    kind: Words = "ascii",
+    kind: WordKind = "ascii",
     report: Report = lambda more: None,
 ) -> Score:
     """Mean F1 over the texts; of several references, the one with the best F1 counts.

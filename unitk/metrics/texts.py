@@ -10,7 +10,7 @@ from unitk.metrics import Report, Score
 from unitk.metrics.bleu import Tokenize, bleu, chrf
 from unitk.metrics.meteor import meteor
 from unitk.metrics.qg import qg, treebank
-from unitk.metrics.rouge import Words, rouge
+from unitk.metrics.rouge import WordKind, rouge
 from unitk.metrics.stats import stats
 
 Written = Literal["bleu", "rouge", "meteor", "chrf", "qg", "stats"]
@@ -22,7 +22,7 @@ class Counting:
 
     tokenize: Tokenize = "13a"
     lowercase: bool = False
-    rouge_words: Words = "ascii"
+    rouge_words: WordKind = "ascii"
     separator: str = "<q>"
     treebank: tuple[Literal["hypotheses", "references"], ...] = ()
 

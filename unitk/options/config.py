@@ -62,7 +62,7 @@ class With(Mark):
     option: str
     values: tuple[str, ...] = ()
 
-    def why_unused(self, config: Any) -> str:
+    def explain_unused(self, config: Any) -> str:
         """Why an option has no effect, such as "without --sampling"; empty if it has one."""
         value = getattr(config, self.option)
         if not self.values:
@@ -178,7 +178,7 @@ def parse(
     parsed = resolve(main, given.without(left), kinds)
     for option in options(main):
         for mark in option.marks:
-            if isinstance(mark, With) and (lacks := mark.why_unused(parsed.main)):
+            if isinstance(mark, With) and (lacks := mark.explain_unused(parsed.main)):
                 parsed.idle(lacks, option.name)
     files = [o for o in options(main) if o.name != "output" and type_name(o.type)[:4] == "path"]
     piped = [o.flag for o in files if "-" in render(getattr(parsed.main, o.name)).split(",")]

@@ -266,7 +266,7 @@ def _flatten(tree: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
             yield path, (" " if path == "task" else ",").join(map(str, values))
 
 
-def given_text(value: object, name: str) -> str:
+def argument_text(value: object, name: str) -> str:
     """The text of a value that a caller of Python gives for the option `name`.
 
     A list has the form of a tuple. Raises UsageError for types that no option has.
@@ -274,7 +274,7 @@ def given_text(value: object, name: str) -> str:
     if isinstance(value, list | tuple):
         flat = not any(isinstance(item, list | tuple | dict) for item in value)
         require(flat, f"{name} cannot be a list of lists or objects")
-        return ",".join(given_text(item, name).replace(",", "\\,") for item in value)
+        return ",".join(argument_text(item, name).replace(",", "\\,") for item in value)
     try:
         return render(value.item() if isinstance(value, np.generic) else value)
     except AssertionError:

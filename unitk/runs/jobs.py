@@ -103,10 +103,12 @@ def plan_lines(plan: Sequence[dict[str, Any]], at_a_time: int) -> list[str]:
 
 def time_text(seconds: float) -> str:
     """A time in words; what is less than a minute, in seconds."""
-    from unitk.training.reporting.report import about_time
+    from unitk.training.reporting.report import duration_text
 
     return (
-        f"{max(seconds, 1):.0f} s" if seconds < 60 else about_time(seconds).removeprefix("about ")
+        f"{max(seconds, 1):.0f} s"
+        if seconds < 60
+        else duration_text(seconds).removeprefix("about ")
     )
 
 

@@ -14,7 +14,7 @@ from unitk.errors import amount, printable
 from unitk.registry import register
 from unitk.runs.written import written_part
 from unitk.training.loop import Trainer
-from unitk.training.reporting.report import about_time, first_lines, warnings
+from unitk.training.reporting.report import duration_text, first_lines, warnings
 from unitk.training.start import Start
 
 WARM_UP, UPDATES, SECONDS = 1, 10, 30.0
@@ -80,7 +80,7 @@ def lines(trainer: Trainer) -> Iterator[str]:
     if left is not None:
         total = runs * (left * updates + looks * judged)
         seeds = f" for {runs} seeds, one after the other" if runs > 1 else ""
-        yield f"time: {about_time(total)}{seeds}"
+        yield f"time: {duration_text(total)}{seeds}"
 
 
 def time_updates(trainer: Trainer, most: float = SECONDS) -> tuple[float, float]:

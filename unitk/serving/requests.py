@@ -17,7 +17,7 @@ from unitk.decoding.generator import Generator
 from unitk.errors import UsageError, require
 from unitk.foreign import parse_json
 from unitk.options.config import resolve
-from unitk.options.settings import Origin, Settings, given_text
+from unitk.options.settings import Origin, Settings, argument_text
 from unitk.registry import nearest
 from unitk.serving.batching import Job
 from unitk.serving.config import Limits
@@ -77,13 +77,13 @@ class Service:
             single = key not in options or not isinstance(body[key], list)
             require(single or key in several, f"{key} must be one value, got a list")
         # through the grammar of the command line, which knows types and choices
-        texts = {key: given_text(body[key], key) for key in body if key in options}
+        texts = {key: argument_text(body[key], key) for key in body if key in options}
         used = route.fill_defaults(self.tasks[task].defaults, body)
         # of what a request leaves out, the server grants as much as it allows
         lowered = self._lower_limits(route.Options, used)
         used = {key: value for key, value in used.items() if key not in lowered}
         left_out = {key: value for key, value in (used | lowered).items() if key not in body}
-        texts |= {key: given_text(value, key) for key, value in left_out.items()}
+        texts |= {key: argument_text(value, key) for key, value in left_out.items()}
         with naming_defaults(used):
             config = resolve(route.Options, Settings.of_texts(texts, Origin.FLAG)).main
             if "max_tokens" in {option.name for option in fields(route.Options)}:

@@ -21,7 +21,7 @@ from unitk.data.files.readers import Format, format_of
 from unitk.data.files.squad import SQUAD_SOURCE
 from unitk.decoding.config import BLANKS_ONLY, GenerateConfig
 from unitk.decoding.files import inputs
-from unitk.decoding.files.defaults import as_meant, naming_defaults
+from unitk.decoding.files.defaults import find_defaults, naming_defaults
 from unitk.decoding.files.inputs import Blanks, Input, Inputs, Item
 from unitk.decoding.files.outputs import STDOUT, Alignment, Formatter, Tally, format_to
 from unitk.decoding.files.sink import is_finished
@@ -178,7 +178,7 @@ def parse_generate(argv: Sequence[str]) -> tuple[config.Parsed, str]:
     settings = read_options(argv, Options, "texts")
     sampled = {"sampling": "on"} if "num_samples" in settings else {}
     draws = Settings.of_texts(sampled, Origin.FLAG, "--num-samples")
-    path, of_checkpoint = as_meant(draws.under(settings))
+    path, of_checkpoint = find_defaults(draws.under(settings))
     if sampled:
         of_checkpoint.pop("nbest", None)
     texts = {name: render(value) for name, value in of_checkpoint.items()}

@@ -48,7 +48,7 @@ def value(parsed: Parsed) -> dict[str, dict[str, str]]:
     table = {}
     for kind in quick if chosen is None else [chosen]:
         names = own[kind]() if kind in own else registry.names(kind)
-        table[kind] = {name: about_name(kind, name) for name in names}
+        table[kind] = {name: describe_name(kind, name) for name in names}
     return table
 
 
@@ -63,7 +63,7 @@ def run(parsed: Parsed) -> None:
             print(f"  {name:<{width}} {meaning}")
 
 
-def about_name(kind: str, name: str) -> str:
+def describe_name(kind: str, name: str) -> str:
     """A description of a name, in one line."""
     if kind in (MODEL, CONFIG):
         return (pretrained if kind == MODEL else ready).about(name)

@@ -18,7 +18,7 @@ from unitk.errors import DataError, amount, require
 from unitk.metrics import Score
 from unitk.metrics.bleu import Tokenize
 from unitk.metrics.labels import answers, class_sets, classes, numbers, tags
-from unitk.metrics.rouge import Words
+from unitk.metrics.rouge import WordKind
 from unitk.metrics.texts import Counting, Written, score_texts
 from unitk.options.config import Parsed, UserDir, With
 from unitk.progress import progress
@@ -87,7 +87,7 @@ class Options:
     tokenize: Annotated[Tokenize, With("metric", ("bleu",))] = "13a"
     """Tokenizer of bleu. zh is for Chinese, char for any script without blanks between words, none
     for tokenized texts. Some need a package or a model, which the error names."""
-    rouge_words: Annotated[Words, With("metric", ("rouge",))] = "ascii"
+    rouge_words: Annotated[WordKind, With("metric", ("rouge",))] = "ascii"
     """Words of rouge. ascii: runs of a-z and digits, as papers count. unicode: runs of letters and
     digits of any script, and each character of scripts without blanks between words."""
     lowercase: Annotated[bool, With("metric", ("bleu", "chrf"))] = False

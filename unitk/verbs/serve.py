@@ -150,7 +150,7 @@ def open_server(options: Options) -> tuple[Listener, socket.socket]:
     twice = next((name for name in names if names.count(name) > 1), None)
     require(twice is None, f"--checkpoint: two models have the name {twice}")
     watchers = [watch_checkpoint(path) for path in options.checkpoint]
-    services = [with_all_tasks(path, options) for path in options.checkpoint]
+    services = [open_service(path, options) for path in options.checkpoint]
 
     def replaced() -> bool:
         return any([watcher() for watcher in watchers])  # each is looked at, and says so
@@ -210,7 +210,7 @@ def bind(host: str, port: int) -> socket.socket:
     return bound
 
 
-def with_all_tasks(path: Path, options: Options) -> Service:
+def open_service(path: Path, options: Options) -> Service:
     """A model with each of the tasks it was trained with, the default one first."""
     from unitk.decoding.generator import Generator
     from unitk.kernels.products import keep_memory

@@ -7,7 +7,7 @@ import pytest
 from unitk.decoding.config import GenerateConfig, make_config
 from unitk.decoding.files.defaults import (
     NAME,
-    as_meant,
+    find_defaults,
     naming_defaults,
     read_defaults,
     select_defaults,
@@ -113,5 +113,5 @@ def test_a_checkpoint_with_a_comma_in_its_name_has_them_too(tmp_path):
     (tmp_path / "a, b").mkdir()
     write_defaults(tmp_path / "a, b", {"beam": 3})
     given = {"checkpoint": str(tmp_path / "a, b")}
-    path, found = as_meant(Settings.of_texts(given, Origin.FLAG, "--checkpoint"))
+    path, found = find_defaults(Settings.of_texts(given, Origin.FLAG, "--checkpoint"))
     assert path == str(tmp_path / "a, b") and found == {"beam": 3}

@@ -16,7 +16,7 @@ from unitk.decoding.config import GenerateConfig
 from unitk.decoding.constraints.base import Constraint, Constraints, WordRules
 from unitk.decoding.decode import generate
 from unitk.decoding.ensemble import Ensemble
-from unitk.decoding.fit import fill_up, to_grid
+from unitk.decoding.fit import fill_up, round_to_grid
 from unitk.decoding.steps import reader
 from unitk.errors import NonFiniteError, UsageError
 from unitk.kernels import capture, products
@@ -171,10 +171,10 @@ def test_while_a_batch_is_decoded_a_thread_encodes_the_next_one(toy, recorder, m
 
 
 def test_rows_and_slots_have_few_sizes():
-    sizes = [to_grid(n) for n in range(1, 200)]
+    sizes = [round_to_grid(n) for n in range(1, 200)]
     assert sorted(set(sizes)) == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256]
     assert all(n <= size <= 1.5 * n for n, size in enumerate(sizes, 1))
-    assert [to_grid(n, 16) for n in (1, 17, 33, 100, 129)] == [16, 32, 48, 128, 192]
+    assert [round_to_grid(n, 16) for n in (1, 17, 33, 100, 129)] == [16, 32, 48, 128, 192]
 
 
 def test_a_batch_is_filled_up(toy):

@@ -11,7 +11,7 @@ import pytest
 from unitk.errors import DataError, UsageError
 from unitk.training.reporting.log import Journal, Terminal, console
 from unitk.training.reporting.plots import LATENT, curves_of, panels_of, plot_runs
-from unitk.training.reporting.report import about_time
+from unitk.training.reporting.report import duration_text
 from unitk.training.reporting.sinks import (
     LOGGERS,
     CsvLog,
@@ -294,7 +294,7 @@ def test_fast_updates_and_other_ranks_show_nothing_early(tmp_path, monkeypatch, 
      (86_400, "24 hours"), (300_000, "3.5 days"), (8_640_000, "100 days")],
 )  # fmt: skip
 def test_times_in_words(seconds, words):
-    assert about_time(seconds) == f"about {words}"
+    assert duration_text(seconds) == f"about {words}"
 
 
 def test_the_values_of_a_validation_are_found_by_its_step(tmp_path):

@@ -91,7 +91,7 @@ def select_scored(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict
     return {name: value for name, value in used.items() if name in counts}
 
 
-def as_meant(given: Settings) -> tuple[str, dict[str, Any]]:
+def find_defaults(given: Settings) -> tuple[str, dict[str, Any]]:
     """The (first) checkpoint, and those of its options that the given ones leave in effect."""
     texts: dict[str, Any] = given.texts
     named = given["checkpoint"].words[0] if "checkpoint" in given else None

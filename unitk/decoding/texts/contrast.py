@@ -16,7 +16,7 @@ import numpy as np
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.constraints.base import Constraint
 from unitk.decoding.drivers import Prompt
-from unitk.decoding.forced import Given, score
+from unitk.decoding.forced import TargetScorer, score
 from unitk.decoding.search import Hypothesis
 from unitk.decoding.share import share
 from unitk.slots import Ids, unroll
@@ -30,7 +30,7 @@ ROW = 1024
 
 
 def contrast(
-    given: Given, prompt: Prompt, best: Sequence[Hypothesis], config: GenerateConfig
+    scorer: TargetScorer, prompt: Prompt, best: Sequence[Hypothesis], config: GenerateConfig
 ) -> list[Hypothesis]:
     """Sort the outputs of a prompt, best first; their scores do not change.
 
@@ -39,19 +39,19 @@ def contrast(
     """
     at = config.avoid_part - 1
     source = prompt.source
-    others = other_words(source, at, given.task.source_vocab) if at < len(source) else []
+    others = other_words(source, at, scorer.task.source_vocab) if at < len(source) else []
     if not others:
         return list(best)
     sources = [source, *([*source[:at], word, *source[at + 1 :]] for word in others)]
     alike = sorted(range(len(best)), key=lambda i: tuple(best[i].ids))  # neighbours begin alike
     plain = replace(config, contrast=0.0, avoid_part=0, max_source_len=None)
     longest = Constraint(tuple(max((hypothesis.ids for hypothesis in best), key=len).tolist()))
-    prompts = [given.prompt(prompt.number, variant, longest, plain, True) for variant in sources]
+    prompts = [scorer.prompt(prompt.number, variant, longest, plain, True) for variant in sources]
     laid = [
-        unroll(variant.example, given.protocol, best[i].ids) for variant in prompts for i in alike
+        unroll(variant.example, scorer.protocol, best[i].ids) for variant in prompts for i in alike
     ]
-    trees = share(laid, not given.model.config.sequential, ROW)
-    gains = score(given.model, [tree.example for tree in trees], config.max_tokens)
+    trees = share(laid, not scorer.model.config.sequential, ROW)
+    gains = score(scorer.model, [tree.example for tree in trees], config.max_tokens)
     pairs = zip(gains, trees, strict=True)
     totals = [gain[0, i].sum() for gain, tree in pairs for i in tree.index]
     sums = np.reshape(totals, (-1, len(best)))

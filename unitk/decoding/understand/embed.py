@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from unitk.decoding.config import EmbedConfig
-from unitk.decoding.fit import batches, count_excess, shorten_source
+from unitk.decoding.fit import batch_prompts, count_excess, shorten_source
 from unitk.errors import DataError, NonFiniteError, UsageError, require
 from unitk.models.base import Decoder, families_with
 from unitk.models.model import Model
@@ -48,7 +48,7 @@ def embed(
     full = [i for i, source in enumerate(sources) if any(map(len, source))]
     examples = [fit_text(task, sources[i], member, first + i, config.truncate) for i in full]
     vectors: dict[int, Floats] = {}
-    for numbers in batches(examples, config.max_tokens):
+    for numbers in batch_prompts(examples, config.max_tokens):
         pooled = _pool_batch(member, task, [examples[i] for i in numbers], depth, config)
         for i, vector in zip(numbers, pooled, strict=True):
             if not vector.isfinite().all():
@@ -83,8 +83,8 @@ def _pool_batch(
         return list(model.latents(batch))  # a text's mean latent, before any noise
     symbols = [id_ for name, id_ in task.source_vocab.symbols.items() if name != "unk"]
     states_BTD = model.embed(batch, depth)
-    token_BT = slots_read(batch.towers)[TOKEN]
-    sizes = [len(slots_read(example.towers)) for example in examples]
+    token_BT = slots_to_embed(batch.towers)[TOKEN]
+    sizes = [len(slots_to_embed(example.towers)) for example in examples]
     rows = zip(states_BTD.float().cpu(), token_BT.cpu(), sizes, strict=True)
     return [_pool(x[:n], token[:n], torch.tensor(symbols), config) for x, token, n in rows]
 
@@ -116,6 +116,6 @@ def fit_text(task: Task, source: list[Ids], model: Model, number: int, truncate:
     return example
 
 
-def slots_read(towers: Mapping[str, T]) -> T:
+def slots_to_embed(towers: Mapping[str, T]) -> T:
     """The slots that `Task.to_embed` laid out; two directions read the same ones."""
     return next(iter(towers.values()))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from unitk.data.texts import shorten, windows
 from unitk.decoding.config import PredictConfig
-from unitk.decoding.fit import batches, by_example
+from unitk.decoding.fit import batch_prompts, split_by_example
 from unitk.errors import DataError, NonFiniteError, require
 from unitk.models.base import Decoder
 from unitk.models.heads.base import LM
@@ -51,7 +51,7 @@ def predict(
     by half. Of an ensemble, each model reads the texts as its own task lays them out.
     """
     if len(model.members) > 1 and task.averages_labels:
-        return by_labels(model, sources, config, first, report)
+        return predict_by_labels(model, sources, config, first, report)
     tasks = [own.with_trained(room=model.config.room) for own in model.tasks or [task]]
     task = tasks[0]
     _check_options(task, config)
@@ -63,13 +63,13 @@ def predict(
         for own in tasks
     ]
     examples = laid[0]
-    for numbers in batches(examples, config.max_tokens):
+    for numbers in batch_prompts(examples, config.max_tokens):
         pairs = [
             (member, [own[i] for i in numbers])
             for member, own in zip(model.members, laid, strict=True)
         ]
         output = finite_output(mean_output(pairs), task.form)
-        for i, rows in by_example(output, examples, numbers):
+        for i, rows in split_by_example(output, examples, numbers):
             prediction = _decide(task, read[i], rows, config)
             number = read[i].number
             if not best[number] or _rank(prediction) > _rank(best[number]):
@@ -111,7 +111,7 @@ def _check_options(task: Understanding, config: PredictConfig) -> None:
     require(labels, f"--probabilities has no effect: task {task.name} has no labels")
 
 
-def by_labels(
+def predict_by_labels(
     model: Decoder,
     sources: Sequence[list[Ids]],
     config: PredictConfig,

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unitk.decoding.config import EmbedConfig
-from unitk.decoding.understand.embed import embed, fit_text, slots_read
+from unitk.decoding.understand.embed import embed, fit_text, slots_to_embed
 from unitk.errors import DataError
 from unitk.files import new_file
 from unitk.models.model import Model
@@ -68,7 +68,7 @@ def measure_contextuality(
     rng = np.random.default_rng(seed)
     symbols = [index for name, index in task.source_vocab.symbols.items() if name != "unk"]
     tokens = [
-        slots_read(fit_text(task, source, model, i, config.truncate).towers).token
+        slots_to_embed(fit_text(task, source, model, i, config.truncate).towers).token
         for i, source in enumerate(sources)
         if sum(map(len, source))
     ]

@@ -17,7 +17,7 @@ import numpy as np
 import regex
 
 from unitk.decoding.config import EmbedConfig
-from unitk.decoding.understand.embed import embed, fit_text, slots_read
+from unitk.decoding.understand.embed import embed, fit_text, slots_to_embed
 from unitk.errors import DataError, require
 from unitk.models.model import Model
 from unitk.slots import Floats, Ids
@@ -60,7 +60,7 @@ def find_vectors(
     for i, (text, source) in enumerate(zip(texts, sources, strict=True)):
         if sum(map(len, source)):
             example = fit_text(task, source, model, i, config.truncate)
-            for word, *slots in words_in_slots(text, slots_read(example.towers).token, task):
+            for word, *slots in words_in_slots(text, slots_to_embed(example.towers).token, task):
                 name = word.lower() if places.lowercase else word
                 rows.extend((number.setdefault(name, len(number)), i, *slots))
     drawn_P4, counts = draw_places(np.array(rows, np.int64).reshape(-1, 4), places)

@@ -45,7 +45,7 @@ class Row(NamedTuple):
     section: str
 
 
-class Words:
+class WordVectors:
     """Words with vectors [V, D] of length 1: the first `most` of a file."""
 
     def __init__(self, path: Path, most: int | None) -> None:
@@ -86,7 +86,7 @@ class WordTable:
 
         Of the vectors, the first `most` are read.
         """
-        words = Words(hypotheses, most)
+        words = WordVectors(hypotheses, most)
         figures = dict[str, float | int]()
         stems = [f":{path.name.partition('.')[0]}" for path in references]
         require(len({*stems}) == len(stems), "--references: two tables have the same name")

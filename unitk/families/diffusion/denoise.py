@@ -19,7 +19,7 @@ from torch import Tensor
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.constraints.base import Constraint
 from unitk.decoding.drivers import SEARCH, Driver, Prompt, Watcher
-from unitk.decoding.fit import batches
+from unitk.decoding.fit import batch_prompts
 from unitk.decoding.search import Hypothesis, draw
 from unitk.errors import NonFiniteError, require
 from unitk.families.diffusion.mdlm import Diffusion
@@ -59,7 +59,7 @@ class Passes(Driver):
         hypotheses: list[list[Hypothesis]] = [[] for _ in prompts]
         examples = [prompt.example for prompt in prompts]
         self.model.eval()
-        for numbers in batches(examples, max(1, config.max_tokens // config.nbest)):
+        for numbers in batch_prompts(examples, max(1, config.max_tokens // config.nbest)):
             rows = [(i, n) for i in numbers for n in range(config.nbest)]
             seeds = [[config.seed, prompts[i].number, n] for i, n in rows]
             laid_out = [examples[i] for i, _ in rows]

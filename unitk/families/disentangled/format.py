@@ -141,7 +141,7 @@ def _deberta(checkpoint: Checkpoint) -> Changes:
     return changes
 
 
-def _about_deberta(config: Any) -> Changes:
+def _deberta_entries(config: Any) -> Changes:
     return {
         "pos_att_type": ["p2c", "c2p"],
         "position_buckets": config.position_rows // 2,
@@ -222,7 +222,7 @@ def _join_gpt_bert(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return joined
 
 
-def _about_ltg(config: Any) -> Changes:
+def _ltg_entries(config: Any) -> Changes:
     return {
         "position_bucket_size": (config.position_rows + 1) // 2,
         "max_position_embeddings": config.relative_distance,
@@ -265,7 +265,7 @@ register("model_type", "deberta-v2")(
         fixed=FIXED,
         usual={"relative_attention": False, "share_att_key": False},
         complete=_deberta,
-        entries=_about_deberta,
+        entries=_deberta_entries,
         free=FREE,
         heads=SLOTS | dict.fromkeys((TEXTS, CHOICES), ("pooler.dense", "classifier")),
         head_dense="gelu",
@@ -284,7 +284,7 @@ register("model_type", "ltgbert")(
         layout=LTG,
         keys=LTG_KEYS,
         complete=_ltg,
-        entries=_about_ltg,
+        entries=_ltg_entries,
         free=FREE,
         heads={},
         join=join_maps,
@@ -302,7 +302,7 @@ register("model_type", "gpt_bert")(
         layout=GPT_BERT,
         keys=LTG_KEYS,
         complete=_gpt_bert,
-        entries=lambda config: {**_about_ltg(config), "num_layers": config.num_layers},
+        entries=lambda config: {**_ltg_entries(config), "num_layers": config.num_layers},
         free=FREE,
         heads={},
         # a hidden token is predicted at the slot before it

@@ -112,7 +112,7 @@ def bases_of(layers: Sequence[float]) -> Changes:
     }
 
 
-def about_rotary(config: ModelConfig, base: float | None = None) -> dict[str, Any]:
+def rotary_entries(config: ModelConfig, base: float | None = None) -> dict[str, Any]:
     """The entry `rope_parameters`, with another base if it is given."""
     entries: dict[str, Any] = {"rope_type": "default", BASE: base or config.rotary_base}
     if config.rotary_share != 1:
@@ -157,7 +157,7 @@ def read_windows(
     return period([reach if kind == SLIDING else 0 for kind in types])
 
 
-def about_windows(config: ModelConfig, *, causal: bool = True) -> dict[str, Any]:
+def window_entries(config: ModelConfig, *, causal: bool = True) -> dict[str, Any]:
     """The entries of a model whose layers have one window, or see everything."""
     reach = max(config.layer_windows, default=0)
     entries: dict[str, Any] = {"sliding_window": reach + causal if reach else None}

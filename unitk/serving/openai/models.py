@@ -17,11 +17,11 @@ class Models(Listing):
     @staticmethod
     def tell(services: Sequence[Service], name: str) -> Any:
         if name:
-            return about_model(choose_service(services, {"model": name}))
-        return {"object": "list", "data": [about_model(service) for service in services]}
+            return describe_model(choose_service(services, {"model": name}))
+        return {"object": "list", "data": [describe_model(service) for service in services]}
 
 
-def about_model(service: Service) -> dict[str, Any]:
+def describe_model(service: Service) -> dict[str, Any]:
     """The entry of a model."""
     model = {"id": service.name, "object": "model", "created": service.created}
     return model | {"owned_by": "unitk"}

@@ -175,11 +175,11 @@ def early_lines(run: Run) -> tuple[str, str]:
     left = seconds_left(run)
     # the slots of the other ranks are not known yet
     values = losses | {"tokens/s": speed.tokens / speed.busy, "wait": speed.waited / speed.busy}
-    time = f"{about_time(left)} to go at {values['tokens/s']:,.0f} tokens/s" if left else ""
+    time = f"{duration_text(left)} to go at {values['tokens/s']:,.0f} tokens/s" if left else ""
     return train_line(run, values), time if left and left >= LONG else ""
 
 
-def about_time(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """A time in words, to two digits: `about 40 minutes`, `about 4.2 hours`, `about 3.5 days`."""
     for size, unit in ((86400, "days"), (3600, "hours")):
         if seconds >= 2 * size:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from unitk.decoding.fit import batches, by_example, count_excess
+from unitk.decoding.fit import batch_prompts, count_excess, split_by_example
 from unitk.decoding.likelihood import Texts
 from unitk.errors import DataError
 from unitk.evaluation.estimators import Cost, Estimation, Estimator, Kind
@@ -49,7 +49,7 @@ class Importance(Estimator):
         network.eval()
         # draws are those of a text's place in this order, whatever it shares a batch with
         order, drawn_batches = list[int](), list[Batch]()
-        for numbers_of_batch in batches(examples, how.max_tokens):
+        for numbers_of_batch in batch_prompts(examples, how.max_tokens):
             order += numbers_of_batch
             drawn_batches.append(
                 collate([[examples[i]] for i in numbers_of_batch]).to(model.device)
@@ -78,5 +78,5 @@ def _cost_at_mean(
         z_NZ = network.posterior(batch).mean
         nll_K = -network.log_probs(batch, ask, network.latent(z_NZ, batch))
         numbers = [next(rest) for _ in range(len(batch.owner))]
-        tokens |= by_example(nll_K, examples, numbers)
+        tokens |= split_by_example(nll_K, examples, numbers)
     return tokens

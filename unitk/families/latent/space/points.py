@@ -25,7 +25,13 @@ from unitk.decoding.config import GenerateConfig, make_config, slope
 from unitk.decoding.constraints.base import Constraint, Constraints, word_rules
 from unitk.decoding.constraints.searches import OnStep
 from unitk.decoding.decode import generate
-from unitk.decoding.fit import batches, overrun, shorten_source, strings, usable
+from unitk.decoding.fit import (
+    batch_prompts,
+    measure_overrun,
+    search_protocol,
+    shorten_source,
+    strings,
+)
 from unitk.decoding.search import Output
 from unitk.decoding.texts.sentences import choose_outputs
 from unitk.errors import DataError, UsageError, require
@@ -63,7 +69,7 @@ class LatentSpace:
     """A model with a latent, and its task: both ways between texts and points."""
 
     def __init__(self, model: Decoder, task: Task) -> None:
-        protocol = usable(task, model.trained)
+        protocol = search_protocol(task, model.trained)
         if not isinstance(model, LatentModel) or protocol is None:
             raise UsageError(f"--checkpoint: task {task.name} has no latent space; optimus has one")
         self.model = model.eval()
@@ -98,7 +104,7 @@ class LatentSpace:
             self._prompt(text, ids, truncate) for text, ids in zip(row_of, encoded, strict=True)
         ]
         rows: list[tuple[Tensor, ...]] = [()] * len(prompts)
-        for numbers in batches(prompts, max_tokens):
+        for numbers in batch_prompts(prompts, max_tokens):
             batch = collate([[prompts[i]] for i in numbers])
             feature = self.model.feature(batch.to(self.weight.device))
             posterior = self.model.posterior_of(feature)
@@ -142,7 +148,7 @@ class LatentSpace:
         whole = self.task.prompt([np.empty(0, np.int64)])
         prompt = replace(whole, towers={"dec": whole.towers["dec"]})
         sized = Constraint().with_lengths(config, 0)
-        over, _ = overrun(prompt, self.protocol, sized.max_len, self.model.config)
+        over, _ = measure_overrun(prompt, self.protocol, sized.max_len, self.model.config)
         at_most = sized.max_len - over
         require(over <= 0, f"--max-len must be at most {at_most}, got {sized.max_len}")
         table = torch.as_tensor(points).to(self.weight)
@@ -174,7 +180,7 @@ class LatentSpace:
 
     def _prompt(self, text: str, ids: npt.NDArray[np.integer[Any]], truncate: bool) -> Example:
         def excess(prompt: Example) -> int:
-            return overrun(prompt, self.protocol, 1, self.model.config)[0]
+            return measure_overrun(prompt, self.protocol, 1, self.model.config)[0]
 
         _, prompt, _ = shorten_source([ids.astype(np.int64)], self.task.prompt, excess, truncate)
         if excess(prompt) > 0:

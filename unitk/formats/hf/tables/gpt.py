@@ -5,7 +5,7 @@ from __future__ import annotations
 from unitk.errors import require
 from unitk.formats.hf.families import DOUBLE, SLOTS, TEXTS, Changes, Checkpoint, Family
 from unitk.formats.hf.generation import ALONE, UNDELIMITED, decoder_opening
-from unitk.formats.hf.layers import BASE, SHARE, about_rotary, ropes, rotary
+from unitk.formats.hf.layers import BASE, SHARE, ropes, rotary, rotary_entries
 from unitk.formats.names import BY_HEAD, TURNED, Layout, layer, prefix_names
 from unitk.formats.settings import keys, refuse
 from unitk.models.config import ModelConfig
@@ -76,7 +76,7 @@ def _gpt2(checkpoint: Checkpoint) -> Changes:
     return {} if declared.get("n_inner") else {"ffn_width": 4 * config.width}
 
 
-def _about_gpt(config: ModelConfig) -> Changes:
+def _gpt_entries(config: ModelConfig) -> Changes:
     require(
         config.ffn_width == 4 * config.width,
         f"--to hf: transformers' GPT has --arch.ffn-width {4 * config.width}, but this model has "
@@ -96,10 +96,10 @@ def _neox(checkpoint: Checkpoint) -> Changes:
     return rope | {"num_virtual": 0, "max_positions": 0}
 
 
-def _about_neox(config: ModelConfig) -> Changes:
+def _neox_entries(config: ModelConfig) -> Changes:
     older = {"rotary_emb_base": config.rotary_base, "rotary_pct": config.rotary_share}
     length = {"max_position_embeddings": config.max_positions or 2048}
-    return older | length | {"rope_parameters": about_rotary(config)}
+    return older | length | {"rope_parameters": rotary_entries(config)}
 
 
 register("model_type", "gpt2")(
@@ -136,7 +136,7 @@ register("model_type", "openai-gpt")(
         keys=GPT_KEYS,
         fixed={"afn": "gelu"},  # transformers means the tanh form by it
         complete=_gpt2,
-        entries=_about_gpt,
+        entries=_gpt_entries,
         options={"opening": "none", "ends": "off"},
         laid=ALONE,
         fits=lambda config, arch: (
@@ -158,7 +158,7 @@ register("model_type", "gpt_neox")(
         keys=NEOX_KEYS,
         usual={"num_attention_heads": 64},
         complete=_neox,
-        entries=_about_neox,
+        entries=_neox_entries,
         options={"opening": "none"},
         free=(
             "num_virtual",

@@ -27,8 +27,6 @@ from unitk.formats.hf.layers import (
     FULL,
     SHARE,
     SLIDING,
-    about_rotary,
-    about_windows,
     bases_of,
     bases_of_types,
     check_bases,
@@ -37,7 +35,9 @@ from unitk.formats.hf.layers import (
     read_windows,
     ropes,
     rotary,
+    rotary_entries,
     rotary_of_types,
+    window_entries,
 )
 from unitk.formats.names import HALVES, LESS_ONE, Layout, Stored, StoredNames, compose, prefix_names
 from unitk.formats.settings import check_value, keys, refuse
@@ -124,14 +124,14 @@ def llama_entries(config: ModelConfig) -> Changes:
     """The entries that `KEYS` cannot express; transformers 4 reads `rope_theta`."""
     return {
         "max_position_embeddings": config.max_positions or LONGEST,
-        "rope_parameters": about_rotary(config),
+        "rope_parameters": rotary_entries(config),
         BASE: config.rotary_base,
     }
 
 
 def opens(config: ModelConfig) -> Changes:
     """The entries with which a class sees both sides; a window leaves out the slot itself then."""
-    window = about_windows(config, causal=False)["sliding_window"]
+    window = window_entries(config, causal=False)["sliding_window"]
     return {CAUSAL: False} | ({"sliding_window": window} if window else {})
 
 
@@ -148,9 +148,9 @@ def _upper_windows(checkpoint: Checkpoint) -> Changes:
     return complete_llama(checkpoint) | {"layer_windows": windows}
 
 
-def _about_upper_windows(config: ModelConfig) -> Changes:
+def _upper_windows_entries(config: ModelConfig) -> Changes:
     used = {"use_sliding_window": any(config.layer_windows)}
-    return llama_entries(config) | about_windows(config) | used
+    return llama_entries(config) | window_entries(config) | used
 
 
 def _mistral(checkpoint: Checkpoint) -> Changes:
@@ -163,8 +163,8 @@ def _mistral(checkpoint: Checkpoint) -> Changes:
     }
 
 
-def _about_mistral(config: ModelConfig) -> Changes:
-    return llama_entries(config) | {"sliding_window": about_windows(config)["sliding_window"]}
+def _mistral_entries(config: ModelConfig) -> Changes:
+    return llama_entries(config) | {"sliding_window": window_entries(config)["sliding_window"]}
 
 
 def _smollm3(checkpoint: Checkpoint) -> Changes:
@@ -196,13 +196,15 @@ def _smollm3(checkpoint: Checkpoint) -> Changes:
     )
 
 
-def _about_smollm3(config: ModelConfig) -> Changes:
+def _smollm3_entries(config: ModelConfig) -> Changes:
     bases = [base for _, base in config.layer_kinds]
     # 0 stands for a layer without positions, which is told by `no_rope_layers`
     base = max(bases) or config.rotary_base
-    rope = {"rope_parameters": about_rotary(config, base), BASE: base}
+    rope = {"rope_parameters": rotary_entries(config, base), BASE: base}
     return (
-        _about_upper_windows(config) | rope | {"no_rope_layers": [int(base > 0) for base in bases]}
+        _upper_windows_entries(config)
+        | rope
+        | {"no_rope_layers": [int(base > 0) for base in bases]}
     )
 
 
@@ -233,15 +235,15 @@ def _gemma3(checkpoint: Checkpoint) -> Changes:
     return changes | {"layer_windows": read_windows(seen, types, where)}
 
 
-def _about_gemma3(config: ModelConfig) -> Changes:
+def _gemma3_entries(config: ModelConfig) -> Changes:
     changes: Changes = {"rope_parameters": {}}
     for kind, bases in bases_of_types(config).items():
         key, usual = GEMMA_BASES[kind]
         changes[key] = next(iter(bases), usual)
-        changes["rope_parameters"][kind] = about_rotary(config, changes[key])
+        changes["rope_parameters"][kind] = rotary_entries(config, changes[key])
     return (
         llama_entries(config)
-        | about_windows(config)
+        | window_entries(config)
         | changes
         | {
             "query_pre_attn_scalar": config.key_width,
@@ -307,7 +309,7 @@ LLAMA: dict[str, Any] = {
 WINDOWS = (*ROTARY, "layer_windows")
 UPPER: dict[str, Any] = {
     "complete": _upper_windows,
-    "entries": _about_upper_windows,
+    "entries": _upper_windows_entries,
     "check": check_windows,
     "free": WINDOWS,
 }
@@ -355,7 +357,7 @@ register("model_type", "mistral")(
         fixed={},
         usual={"rms_norm_eps": 1e-6},
         complete=_mistral,
-        entries=_about_mistral,
+        entries=_mistral_entries,
         check=_check_mistral,
         free=WINDOWS,
     )
@@ -367,7 +369,7 @@ register("model_type", "smollm3")(
         presets=("smollm3_3b",),
         usual={BASE: 2e6},
         complete=_smollm3,
-        entries=_about_smollm3,
+        entries=_smollm3_entries,
         free=(*WINDOWS, "layer_rotary_bases"),
         check=_check_smollm3,
     )
@@ -415,7 +417,7 @@ register("model_type", "gemma3_text")(
         options={"opening": "cls"},
         fixed={"attention_bias": False, "attn_logit_softcapping": None},
         complete=_gemma3,
-        entries=_about_gemma3,
+        entries=_gemma3_entries,
         opens=_opens_gemma3,
         is_open=lambda declared: (
             declared.get(CAUSAL) is False or declared.get(BIDIRECTIONAL) is True

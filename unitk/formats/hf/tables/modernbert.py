@@ -20,14 +20,14 @@ from unitk.formats.hf.generation import ALONE
 from unitk.formats.hf.layers import (
     FULL,
     SLIDING,
-    about_rotary,
-    about_windows,
     bases_of_types,
     check_bases,
     check_windows,
     layer_types,
     period,
+    rotary_entries,
     rotary_of_types,
+    window_entries,
 )
 from unitk.formats.hf.tables.llama import LONGEST, WINDOWS
 from unitk.formats.names import FUSED, HALVES, Layout, Stored, StoredNames, prefix_names
@@ -114,10 +114,10 @@ def entries(config: ModelConfig, itself: int) -> Changes:
     for kind, bases in bases_of_types(config).items():
         name, usual = BASES[kind]
         changes[name] = next(iter(bases), usual)
-        changes["rope_parameters"][kind] = about_rotary(config, changes[name])
+        changes["rope_parameters"][kind] = rotary_entries(config, changes[name])
     return changes | {
         "max_position_embeddings": config.max_positions or LONGEST,
-        "layer_types": about_windows(config)["layer_types"],
+        "layer_types": window_entries(config)["layer_types"],
         # both sides together
         "local_attention": 2 * (reach + itself) if reach else 128,
         **write(config, {"activation": (ACTIVATION,)}),

@@ -123,7 +123,7 @@ def _neo(checkpoint: Checkpoint) -> Changes:
     return {"layer_windows": windows if any(windows) else (), **width}
 
 
-def _about_neo(config: ModelConfig) -> Changes:
+def _neo_entries(config: ModelConfig) -> Changes:
     kinds = [LOCAL if reach else GLOBAL for reach, _ in config.layer_kinds]
     return {
         "attention_types": [[kinds, 1]],
@@ -176,7 +176,7 @@ register("model_type", "gpt_neo")(
         keys=NEO_KEYS,
         usual={"resid_dropout": 0.0, "attention_dropout": 0.0},
         complete=_neo,
-        entries=_about_neo,
+        entries=_neo_entries,
         options={"opening": "sep"},
         free=("layer_windows",),
         check=check_windows,

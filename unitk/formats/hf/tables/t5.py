@@ -97,7 +97,7 @@ def _t5(checkpoint: Checkpoint) -> Changes:
     return {"ffn_gate": gate, "activation": activation, "output_scale": scaled}
 
 
-def _about_t5(config: ModelConfig) -> Changes:
+def _t5_entries(config: ModelConfig) -> Changes:
     kind = (config.ffn_gate, config.activation)
     projection = next((value for value, name in PROJECTIONS.items() if name == kind), None)
     if projection is None:
@@ -129,7 +129,7 @@ ALIKE: dict[str, Any] = {
     "folder_options": t5_opening,
     "keys": T5_KEYS,
     "complete": _t5,
-    "entries": _about_t5,
+    "entries": _t5_entries,
     "check": _check_t5,
     "options": {"opening": "pad"},
     "free": ("ffn_gate", "activation", "output_scale"),

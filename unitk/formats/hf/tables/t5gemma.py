@@ -7,7 +7,7 @@ from typing import Any
 
 from unitk.errors import CheckpointError, require
 from unitk.formats.hf.families import Changes, Checkpoint, Family
-from unitk.formats.hf.layers import BASE, FULL, SLIDING, about_rotary, layer_types, ropes, rotary
+from unitk.formats.hf.layers import BASE, FULL, SLIDING, layer_types, ropes, rotary, rotary_entries
 from unitk.formats.hf.tables.llama import LAYER, LONGEST, ROTARY, head_groups
 from unitk.formats.names import HALVES, LESS_ONE, Layout, cross_layer, equal_tensors, prefix_names
 from unitk.formats.settings import check_value, keys, refuse
@@ -140,10 +140,10 @@ def _t5gemma(checkpoint: Checkpoint) -> Changes:
     return changes | {"shared_embeddings": shared}
 
 
-def _about_t5gemma(config: ModelConfig) -> Changes:
+def _t5gemma_entries(config: ModelConfig) -> Changes:
     return {
         "max_position_embeddings": config.max_positions or LONGEST,
-        "rope_parameters": about_rotary(config),
+        "rope_parameters": rotary_entries(config),
         "query_pre_attn_scalar": config.key_width,
         "final_logit_softcapping": config.logit_cap or None,
         "is_encoder_decoder": True,
@@ -170,7 +170,7 @@ register("model_type", "t5gemma")(
         unpack=unpack_towers,
         pack=pack_towers,
         complete=_t5gemma,
-        entries=_about_t5gemma,
+        entries=_t5gemma_entries,
         options={"opening": "cls"},
         free=(*ROTARY, "shared_embeddings"),
         fits=lambda config, arch: config.norm == "rms" and config.positions == "rotary",
