@@ -65,7 +65,6 @@ def measure_contextuality(
     Words that occur `least` times count, with at most `most` occurrences, which `seed` draws.
     Raises DataError where the texts have no such word, only one text has words, or each has one.
     """
-    rng = np.random.default_rng(seed)
     symbols = [index for name, index in task.source_vocab.symbols.items() if name != "unk"]
     tokens = [
         slots_to_embed(fit_text(task, source, model, i, config.truncate).towers).token
@@ -73,15 +72,35 @@ def measure_contextuality(
         if sum(map(len, source))
     ]
     is_word = [~np.isin(ids, symbols) for ids in tokens]
-    text = np.repeat(np.arange(len(tokens)), [kept.sum() for kept in is_word])
-    ids = np.concatenate([ids[kept] for ids, kept in zip(tokens, is_word, strict=True)] or [[]])
-    # slots of a word side by side, in a drawn order, of which the first ones are taken
+    words_of_texts = [ids[kept] for ids, kept in zip(tokens, is_word, strict=True)]
+    rows = draw_rows(words_of_texts, least, most, np.random.default_rng(seed))
+    layers = []
+    # a layer at a time: the states of all of them would take much more memory than time is lost
+    for depth in range(len(model.reader.layers) + 1):
+        of_layer = replace(config, layer=depth, pool="none")
+        states = [x for x in embed(model, task, sources, of_layer, report=report) if len(x)]
+        table = np.concatenate([x[kept] for x, kept in zip(states, is_word, strict=True)])
+        layers.append(measures(table.astype(np.float64), *rows))
+    return layers
+
+
+def draw_rows(
+    texts: Sequence[Ids], least: int, most: int, rng: np.random.Generator
+) -> tuple[list[Ids], Ids, Ids]:
+    """The rows that `measures` reads, of a table with a row for each word of each text.
+
+    They are the rows of each word that occurs `least` times, `most` of them at most; the row at
+    which each text begins that has words; and a drawn row of each of these texts. Raises DataError
+    where a measure would have none.
+    """
+    ids = np.concatenate([*texts, []])
+    # rows of a word side by side, in a drawn order, of which the first ones are taken
     order = rng.permutation(len(ids))
     order = order[np.argsort(ids[order], kind="stable")]
     _, first = np.unique(ids[order], return_index=True)
     groups = [rows[:most] for rows in np.split(order, first[1:]) if len(rows) >= least]
-    starts = np.unique(text, return_index=True)[1]
-    sizes = np.diff(np.append(starts, len(text)))  # words of each text that has some
+    sizes = np.array([len(text) for text in texts if len(text)], np.int64)
+    starts = np.cumsum(sizes) - sizes
     lacks = {
         "words in one text only": len(starts) < 2,
         f"no word that occurs {least} times": not groups,
@@ -90,15 +109,7 @@ def measure_contextuality(
     for lack, holds in lacks.items():
         if holds:
             raise DataError(f"--input has {lack}: give more texts")
-    drawn = starts + rng.integers(0, sizes)
-    layers = []
-    # a layer at a time: the states of all of them would take much more memory than time is lost
-    for depth in range(len(model.reader.layers) + 1):
-        of_layer = replace(config, layer=depth, pool="none")
-        states = [x for x in embed(model, task, sources, of_layer, report=report) if len(x)]
-        table = np.concatenate([x[kept] for x, kept in zip(states, is_word, strict=True)])
-        layers.append(measures(table.astype(np.float64), groups, starts, drawn))
-    return layers
+    return groups, starts, starts + rng.integers(0, sizes)
 
 
 def measures(states_ND: Doubles, words: Sequence[Ids], starts: Ids, drawn: Ids) -> LayerMeasures:

@@ -283,13 +283,8 @@ def generation(parts: Loaded, rows: int) -> tuple[dict[str, Any], list[str]]:
 
     Also returns the options of the checkpoint that transformers does not have.
     """
-    task = parts.task
-    vocab = parts.task.vocab
     options = parts.decoding
-    protocol = task.protocol
-    start = opening(task)
-    assert protocol is not None
-    end = protocol.end if protocol.end < rows else None
+    start = opening(parts.task)
     draws = bool(options.get("sampling"))
     names = {option: key for key, option in (BOTH | (DRAWS if draws else SEARCH)).items()}
     if start is None:
@@ -297,17 +292,9 @@ def generation(parts: Loaded, rows: int) -> tuple[dict[str, Any], list[str]]:
     stops = {search: stop for stop, search in STOPS.items()}
     stop = stops.get(options.get("search", "likely"))
     numbers = {name: length for name, length in options.items() if isinstance(length, int)}
-    known = {"sampling", "end_symbols", *names, *numbers.keys() & {"min_len", "max_len"}}
-    if stop is not None:
-        known.add("search")
-    ends = word_rules(GenerateConfig(end_symbols=options.get("end_symbols", "")), vocab).ends
     opened = len(start or [0]) - 1  # symbols behind the first one count as new tokens there
     entries: dict[str, Any] = {
-        "bos_token_id": vocab.cls if vocab.cls < rows else None,
-        "eos_token_id": [end, *ends] if ends else end,
-        "forced_eos_token_id": end,
-        "pad_token_id": vocab.pad if vocab.pad < rows else end,
-        "bad_words_ids": [[index] for index in protocol.banned if index < rows] or None,
+        **_symbols(parts.task, options.get("end_symbols", ""), rows),
         **({"do_sample": True, "top_k": 0} if draws else {"num_beams": BEAM}),
         **{names[name]: value for name, value in options.items() if name in names},
         # transformers counts the end symbol; its search ends when no open hypothesis can win
@@ -318,7 +305,26 @@ def generation(parts: Loaded, rows: int) -> tuple[dict[str, Any], list[str]]:
         entries["min_new_tokens"] = numbers["min_len"] + opened
     if start is not None:
         entries |= _opening_symbols(start)
+    known = {"sampling", "end_symbols", *names, *numbers.keys() & {"min_len", "max_len"}}
+    if stop is not None:
+        known.add("search")
     return entries, [flag(name) for name in options if name not in known]
+
+
+def _symbols(task: Task, end_symbols: str, rows: int) -> dict[str, Any]:
+    """The entries for the symbols that frame outputs, and those that none has."""
+    vocab = task.vocab
+    protocol = task.protocol
+    assert protocol is not None
+    end = protocol.end if protocol.end < rows else None
+    ends = word_rules(GenerateConfig(end_symbols=end_symbols), vocab).ends
+    return {
+        "bos_token_id": vocab.cls if vocab.cls < rows else None,
+        "eos_token_id": [end, *ends] if ends else end,
+        "forced_eos_token_id": end,
+        "pad_token_id": vocab.pad if vocab.pad < rows else end,
+        "bad_words_ids": [[index] for index in protocol.banned if index < rows] or None,
+    }
 
 
 def _opening_symbols(start: list[int]) -> dict[str, int | None]:

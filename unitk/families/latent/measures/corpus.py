@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from unitk.data.batching import single_batches
 from unitk.decoding.config import GenerateConfig
 from unitk.evaluation.base import Judged, Progress, Report
 from unitk.evaluation.objective import TEXT, Setup, units_of
 from unitk.families.latent.elbo import ELBO, Autoencoder
-from unitk.families.latent.measures.evidence import gather_evidence, nll_of, z_gap
+from unitk.families.latent.measures.evidence import Evidence, gather_evidence, nll_of, z_gap
 from unitk.families.latent.measures.panel import IGNORED, bars
 from unitk.families.latent.space.points import KL, LatentSpace
 from unitk.metrics.bleu import bleu
@@ -77,39 +78,44 @@ def reconstruction(
 @torch.no_grad()
 def measure_latent(setup: Setup, draws: int, max_tokens: int, report: Report) -> Measures:
     """All measures of the latent; `report` is called for every text in every draw."""
-    examples = setup.data.train
     texts: list[Ids] = []
 
     def batches(keep: bool = False) -> Iterator[Batch]:
-        ids = np.arange(len(examples.bounds(0)))
-        for batch in single_batches(examples, ids, max_tokens):
+        ids = np.arange(len(setup.data.train.bounds(0)))
+        for batch in single_batches(setup.data.train, ids, max_tokens):
             if keep:
                 texts.extend(text[:-1] for text in _asked_words(batch))  # without the end
             yield batch.to(setup.device)
 
     with setup.autocast():
-        seen = gather_evidence(setup.model, batches(keep=True), draws, report)
-        check_finite(seen.kl, KL)
-        check_finite(seen.bound, "the bound of the texts")
+        evidence = gather_evidence(setup.model, batches(keep=True), draws, report)
+        check_finite(evidence.kl, KL)
+        check_finite(evidence.bound, "the bound of the texts")
         gap = math.nan
         if len(texts) > 1:
-            own_nll = nll_of(setup.model, batches(), seen.z)
-            gap = z_gap(setup.model, batches(), seen.z, own_nll)
+            own_nll = nll_of(setup.model, batches(), evidence.z)
+            gap = z_gap(setup.model, batches(), evidence.z, own_nll)
     tokens = sum(map(len, texts))
     units = units_of(setup, tokens, len(texts))
     units = units or Units.of(([text] for text in texts), setup.data.vocab.decode)
-    nats = seen.kl.mean(0).tolist()
-    shared = seen.figures(setup.criterion.objective)
-    figures = {
-        "bound": -float(seen.bound.mean()),
+    figures = _figures(evidence, setup.criterion.objective, gap, units)
+    notes = list(_notes(setup, figures, units.tokens / len(texts)))
+    nats = evidence.kl.mean(0).tolist()
+    return Measures(figures, nats, evidence.mean.numpy(), texts, notes)
+
+
+def _figures(
+    evidence: Evidence, objective: Callable[[Tensor], Tensor], gap: float, units: Units
+) -> dict[str, float]:
+    shared = evidence.figures(objective)
+    return {
+        "bound": -float(evidence.bound.mean()),
         "elbo": shared["reconstruction"] + shared["kl"],
         **shared,
-        "dimensions": len(nats),
+        "dimensions": evidence.kl.shape[1],
         "z_gap": gap,
-        **perplexities(-float(seen.bound.sum()), units),
+        **perplexities(-float(evidence.bound.sum()), units),
     }
-    notes = list(_notes(setup, figures, units.tokens / len(texts)))
-    return Measures(figures, nats, seen.mean.numpy(), texts, notes)
 
 
 def _asked_words(batch: Batch) -> list[Ids]:
