@@ -369,6 +369,7 @@ def shorten_parts(a: Ids, b: Ids, size: int, rng: np.random.Generator) -> tuple[
     """Drop tokens of the longer part, at its front or back with equal chances, until both fit."""
     long_a, long_b = a[:, 1] - a[:, 0], b[:, 1] - b[:, 0]
     over = np.maximum(long_a + long_b - size, 0)
+    # first the longer part alone
     first = np.minimum(over, np.abs(long_a - long_b))  # until they are equally long
     rest = over - first
     # then in turns, and b first

@@ -118,6 +118,7 @@ def infill(
         for number, text in enumerate(ids):
             starts = generator.vocab.starts[text]
             hidden = hide(starts, share, run, np.random.default_rng([0, number]))
+            # a hidden token behind one that is not
             begins = hidden & ~np.append(False, hidden[:-1])
             blanks += int(begins.sum())
             left.append(decode(text[~hidden]))

@@ -86,7 +86,7 @@ class OptimPlan:
         self._turns = [(p, turn[p]) for group in self.groups for p in group["params"]]
         self.rate = 0.0  # of the last update
         self.parameters = [p for p, _ in self._turns]
-        self.idle = list[nn.Parameter]()
+        self.idle = list[nn.Parameter]()  # that --thaw trains later
 
     @property
     def groups(self) -> list[dict[str, Any]]:
