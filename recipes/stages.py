@@ -1,11 +1,12 @@
-"""What the reports of the recipes share."""
+"""What the scripts of the recipes share; stages.sh puts their folder on PYTHONPATH."""
 
 import argparse
+import gzip
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from unitk.data.files.documents import split_sentences
 from unitk.data.files.pairs import PairText
@@ -35,6 +36,22 @@ def arguments(about: str | None, **kinds: Any) -> Iterable[Any]:
             name, metavar=name.upper(), type=kind[0] if many else kind, nargs="*" if many else None
         )
     return vars(parser.parse_args()).values()
+
+
+def find_file(*paths: Path) -> Path:
+    """The first of these files that is there, as it is or packed as .gz."""
+    for path in paths:
+        for found in (path, path.with_name(f"{path.name}.gz")):
+            if found.exists():
+                return found
+    raise SystemExit(f"DATA has none of {', '.join(map(str, paths))} (or .gz)")
+
+
+def open_packed(path: Path, mode: str = "rt", **how: Any) -> IO[Any]:
+    """Open a file to read, which may be packed as .gz; `how` is for `open`, UTF-8 by default."""
+    if "t" in mode:
+        how = {"encoding": "utf-8", **how}
+    return gzip.open(path, mode, **how) if path.suffix == ".gz" else path.open(mode, **how)
 
 
 def records(path: Path) -> list[dict[str, Any]]:

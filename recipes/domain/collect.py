@@ -11,13 +11,12 @@ test.tsv its dev set, with the columns sentence and label.
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import json
 import random
 from pathlib import Path
 
-from stages import arguments
+from stages import arguments, find_file, open_packed
 
 LABELLED = 3000
 """Phrases that labelled ones are drawn from."""
@@ -25,12 +24,8 @@ LABELLED = 3000
 
 def read(path: Path) -> str:
     """A text file, or the same packed as .gz."""
-    packed = path.with_name(f"{path.name}.gz")
-    if packed.exists():
-        return gzip.decompress(packed.read_bytes()).decode("utf-8", "replace")
-    if not path.exists():
-        raise SystemExit(f"DATA: there is no {path}, also as .gz")
-    return path.read_text(encoding="utf-8")
+    with open_packed(find_file(path), errors="replace", newline="") as file:
+        return str(file.read())
 
 
 def lines_of(path: Path) -> list[str]:

@@ -13,7 +13,7 @@ import json
 from itertools import chain
 from pathlib import Path
 
-from stages import arguments
+from stages import arguments, find_file
 
 from unitk.data.files.pairs import Fields, read_records
 from unitk.data.files.readers import records
@@ -22,20 +22,15 @@ HELD_OUT = 100
 """One in so many texts is for validation."""
 
 
-def find(folder: Path, name: str) -> Path:
-    """A file of the folder, or the same packed as .gz."""
-    packed = folder / f"{name}.gz"
-    path = packed if packed.exists() else folder / name
-    if not path.exists():
-        raise SystemExit(f"DATA: {folder} lacks {name} or {name}.gz")
-    return path
-
-
 def main(folder: Path, dest: Path, prompts: list[str]) -> None:
     """Write the files."""
-    texts = [record.text("text") for record in records(find(folder, "texts.jsonl"), given="jsonl")]
+    texts = [
+        record.text("text") for record in records(find_file(folder / "texts.jsonl"), given="jsonl")
+    ]
     tables = {
-        name: list(read_records(find(folder, f"{name}.tsv"), Fields(("sentence",), ("label",))))
+        name: list(
+            read_records(find_file(folder / f"{name}.tsv"), Fields(("sentence",), ("label",)))
+        )
         for name in ("train", "test")
     }
     dest.mkdir(parents=True, exist_ok=True)

@@ -11,12 +11,13 @@ sentence2, and label.
 from __future__ import annotations
 
 import argparse
-import gzip
 import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from stages import find_file, open_packed
 
 
 @dataclass(frozen=True)
@@ -66,21 +67,11 @@ SETS = {
 }
 
 
-def find(folder: Path, names: str) -> Path:
-    """The first file that is there."""
-    paths = [folder / f"{name}{end}" for name in names.split() for end in ("", ".gz")]
-    for path in paths:
-        if path.exists():
-            return path
-    raise SystemExit(f"DATA: {folder} has none of {', '.join(names.split())} (or .gz)")
-
-
 def rows(path: Path, known: Known) -> Iterator[dict[str, str]]:
     """The records of a file of cells between tabs, in which quotes are characters."""
-    opened = gzip.open if path.suffix == ".gz" else open
     ending = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
     names = (known.columns or {}).get(ending)
-    with opened(path, "rt", encoding="utf-8-sig", newline="\n") as file:
+    with open_packed(path, encoding="utf-8-sig", newline="\n") as file:
         for number, line in enumerate(file, start=1):
             cells = line.rstrip("\r\n").split("\t")
             if names is None:
@@ -97,7 +88,9 @@ def collect(folder: Path, dest: Path, name: str, most: int | None) -> None:
     """Write both parts of a set."""
     known = SETS[name]
     for part, files in (("train", known.train), ("dev", known.dev)):
-        paths = dict.fromkeys(find(folder, names) for names in files)
+        paths = dict.fromkeys(
+            find_file(*(folder / name for name in names.split())) for names in files
+        )
         found = list(itertools.chain.from_iterable(rows(path, known) for path in paths))
         # not the first ones: many sets are in the order of their sources
         step = max(1, len(found) // most) if most and part == "train" else 1

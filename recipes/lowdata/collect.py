@@ -11,10 +11,11 @@ in valid.jsonl and 1,000 others in test.jsonl. A record has the fields text and 
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import random
 from pathlib import Path
+
+from stages import open_packed
 
 NAMES = ("negative", "positive")
 
@@ -25,8 +26,7 @@ def read(folder: Path, part: str) -> list[tuple[str, str]]:
     for number, name in enumerate(NAMES):
         for path in (folder / f"sentiment.{part}.{number}{end}" for end in ("", ".gz")):
             if path.exists():
-                opened = gzip.open if path.suffix == ".gz" else open
-                with opened(path, "rt", encoding="utf-8") as file:
+                with open_packed(path) as file:
                     found += [(line.strip(), name) for line in file if line.strip()]
                 break
     return found

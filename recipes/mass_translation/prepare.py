@@ -9,14 +9,14 @@ lower-cased. 0 and 1 are the numbers of the languages.
 """
 
 import argparse
-import gzip
 from pathlib import Path
+
+from stages import open_packed
 
 
 def lines(path):
     """The lines of a file, lower-cased, with single blanks."""
-    opened = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "rt", encoding="utf-8") as file:
+    with open_packed(path) as file:
         return [" ".join(line.lower().split()) for line in file]
 
 

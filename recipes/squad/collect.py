@@ -11,20 +11,18 @@ the answer is in the passage several times, and `answer_start` is only the first
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 from pathlib import Path
 from typing import Any
+
+from stages import find_file, open_packed
 
 
 def read(folder: Path, part: str) -> Any:
     """The first file of a part that is there."""
     names = [f"{part}{version}.json" for version in ("", "-v1.1", "-v2.0")]
-    for path in (folder / f"{name}{end}" for name in names for end in ("", ".gz")):
-        if path.exists():
-            data = path.read_bytes()
-            return json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
-    raise SystemExit(f"DATA: {folder} has none of {', '.join(names)} (or .gz)")
+    with open_packed(find_file(*(folder / name for name in names)), "rb") as file:
+        return json.load(file)
 
 
 def thinned(squad: Any, most: int | None) -> Any:

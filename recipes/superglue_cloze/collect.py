@@ -10,13 +10,14 @@ read, or all. Where val.jsonl is missing, FewGLUE's dev32.jsonl is the dev set.
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import random
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+from stages import find_file, open_packed
 
 Record = dict[str, Any]
 NAMES = {
@@ -106,22 +107,12 @@ READERS: dict[str, Callable[[Record, bool], Iterator[Record]]] = {
 }
 
 
-def find(folder: Path, name: str, files: list[str]) -> Path:
-    """The first file of a set that is there."""
-    paths = [folder / NAMES[name] / f"{file}.jsonl{end}" for file in files for end in ("", ".gz")]
-    for path in paths:
-        if path.exists():
-            return path
-    raise SystemExit(f"DATA: {folder} has none of {', '.join(map(str, paths[::2]))} (or .gz)")
-
-
 def collect(folder: Path, dest: Path, name: str, most: int | None) -> None:
     """Write the parts of a set."""
     reader = READERS.get(name, plain)
     for part, files in FILES.items():
-        path = find(folder, name, files)
-        opened = gzip.open if path.suffix == ".gz" else open
-        with opened(path, "rt", encoding="utf-8") as file:
+        path = find_file(*(folder / NAMES[name] / f"{file}.jsonl" for file in files))
+        with open_packed(path) as file:
             rows = [json.loads(line) for line in file]
         rows = rows[: most if part == "train" else None]
         found = [one for row in rows for one in reader(row, part == "train")]

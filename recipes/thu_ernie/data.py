@@ -11,7 +11,6 @@ Each tenth record is validated on. FEWREL has relations with sentences, heads an
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from stages import open_packed
 
 WORDS = 90  # of a record
 SIDE = 100  # numbers of a vector
@@ -29,8 +29,7 @@ MARKS = "#", "$"
 
 def read(path: Path) -> Any:
     """A json file that may be compressed."""
-    opened = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "rt", encoding="utf-8") as file:
+    with open_packed(path) as file:
         return json.load(file) if ".json." in f"{path}." else [*map(json.loads, file)]
 
 

@@ -8,18 +8,17 @@ training pairs, and plain.LANG, the lower-cased test set.
 """
 
 import argparse
-import gzip
 from pathlib import Path
 
 import sentencepiece
+from stages import open_packed
 
 SPLITS = ("train", "valid", "test")
 
 
 def lines(path):
     """The lines of a file, lower-cased."""
-    opened = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "rt", encoding="utf-8") as file:
+    with open_packed(path) as file:
         return [" ".join(line.lower().split()) for line in file]
 
 

@@ -16,11 +16,12 @@ test set. SET.valid.jsonl, and SET.heldout.txt without labels, are at most 500 o
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import random
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+from stages import find_file, open_packed
 
 Rows = list[tuple[str, str]]
 """Texts, each with its label."""
@@ -33,12 +34,7 @@ TREC = {
 
 def read(paths: list[Path]) -> Iterator[str]:
     """The lines of the first of these files that is there, or of its .gz."""
-    found = [path.with_name(path.name + end) for path in paths for end in ("", ".gz")]
-    found = [path for path in found if path.exists()]
-    if not found:
-        raise SystemExit(f"DATA has none of {', '.join(map(str, paths))} (or .gz)")
-    opened = gzip.open if found[0].suffix == ".gz" else open
-    with opened(found[0], "rb") as file:
+    with open_packed(find_file(*paths), "rb") as file:
         for line in file:
             try:
                 yield line.decode()

@@ -70,7 +70,7 @@ def test_prompts_stand_behind_the_texts_in_their_order(tmp_path):
 def test_what_is_missing_is_named(tmp_path):
     (tmp_path / "texts.jsonl").write_text('{"text": "a"}\n')
     done = run("prompts.py", tmp_path, tmp_path / "made")
-    assert done.returncode == 1 and f"DATA: {tmp_path} lacks train.tsv" in done.stderr
+    assert done.returncode == 1 and f"{tmp_path}/train.tsv (or .gz)" in done.stderr
     assert not (tmp_path / "made").exists()
 
 

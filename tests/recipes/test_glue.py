@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .test_recipes import recipe
+from .test_recipes import SCRIPTS, recipe
 
 GLUE = Path(__file__).resolve().parents[2] / "recipes" / "glue"
 ROW = {"sentence1": "a", "sentence2": 'b "x', "label": "1"}
@@ -16,7 +16,7 @@ ROW = {"sentence1": "a", "sentence2": 'b "x', "label": "1"}
 
 def collected(folder, *words):
     command = [sys.executable, str(GLUE / "collect.py"), str(folder), str(folder / "made"), *words]
-    return subprocess.run(command, capture_output=True, text=True)
+    return subprocess.run(command, capture_output=True, text=True, env=SCRIPTS)
 
 
 def write(path, text):
@@ -48,7 +48,7 @@ def test_the_files_of_both(tmp_path):
 
 def test_what_is_wrong_is_named(tmp_path):
     done = collected(tmp_path, "rte")
-    assert done.returncode == 1 and f"DATA: {tmp_path} has none of rte/train.tsv" in done.stderr
+    assert done.returncode == 1 and f"DATA has none of {tmp_path}/rte/train.tsv" in done.stderr
     write(tmp_path / "rte" / "train.tsv", "index\tsentence1\tsentence2\tlabel\n0\ta\n")
     assert "rte/train.tsv, line 2: 2 cells, not 4" in collected(tmp_path, "rte").stderr
 

@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from .test_recipes import recipe
+from .test_recipes import SCRIPTS, recipe
 
 LOWDATA = Path(__file__).resolve().parents[2] / "recipes" / "lowdata"
 
 
 def collected(folder, rows=99):
     command = [sys.executable, str(LOWDATA / "collect.py"), str(folder), str(folder / "made")]
-    return subprocess.run([*command, "--rows", str(rows)], capture_output=True, text=True)
+    return subprocess.run(
+        [*command, "--rows", str(rows)], capture_output=True, text=True, env=SCRIPTS
+    )
 
 
 def test_sentences_and_their_labels(tmp_path):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .test_recipes import recipe
+from .test_recipes import SCRIPTS, recipe
 
 RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "mass_translation"
 
@@ -22,7 +22,7 @@ def prepared(folder, pairs, train=21):
     for split, name in {"train": "train.{}.gz", "valid": "test.{}", "test": "test.{}"}.items():
         command += [f"--{split}", *(str(folder / name.format(language)) for language in (0, 1))]
     command += ["--dest", str(folder / "text")]
-    return subprocess.run(command, capture_output=True, text=True)
+    return subprocess.run(command, capture_output=True, text=True, env=SCRIPTS)
 
 
 def test_texts_are_no_translations_of_each_other(tmp_path):

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = {**os.environ, "PYTHONPATH": f"{ROOT / 'recipes'}{os.pathsep}{ROOT}"}
+"""The environment of a recipe's scripts, as stages.sh sets it."""
 
 
 def recipe(name, folder, script="run.sh", **env):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import sentencepiece
 
-from .test_recipes import recipe
+from .test_recipes import SCRIPTS, recipe
 
 RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "translate"
 PAIRS = [("Ein Hund läuft.", "A dog  runs."), ("Zwei Hunde laufen!", "Two dogs run!")] * 20
@@ -21,7 +21,7 @@ def prepared(folder, files):
     command += ["--dest", str(folder / "text")]
     for split, paths in files.items():
         command += [f"--{split}", *map(str, paths)]
-    return subprocess.run(command, capture_output=True, text=True)
+    return subprocess.run(command, capture_output=True, text=True, env=SCRIPTS)
 
 
 def test_pieces_are_the_lower_cased_lines(tmp_path):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .test_recipes import recipe
+from .test_recipes import SCRIPTS, recipe
 
 ULMFIT = Path(__file__).resolve().parents[2] / "recipes" / "ulmfit"
 
@@ -16,7 +16,9 @@ ULMFIT = Path(__file__).resolve().parents[2] / "recipes" / "ulmfit"
 def collected(folder, *sets, labels=4, unlabelled=6, test=3, words=2):
     command = [sys.executable, str(ULMFIT / "collect.py"), str(folder), str(folder / "made"), *sets]
     command += [f"--labels={labels}", f"--unlabelled={unlabelled}", f"--test={test}"]
-    return subprocess.run([*command, f"--words={words}"], capture_output=True, text=True)
+    return subprocess.run(
+        [*command, f"--words={words}"], capture_output=True, text=True, env=SCRIPTS
+    )
 
 
 def made(folder, name):
