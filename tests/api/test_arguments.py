@@ -15,9 +15,17 @@ from unitk.optim.schedules import Linear
 from unitk.options.config import options, parse
 from unitk.training.config import COMPONENTS, TrainConfig
 
+
+class Place:
+    """A path, as other libraries have them."""
+
+    def __fspath__(self):
+        return "runs/x"
+
+
 GIVEN = {
     "data": ["a,b", Path("c")],
-    "save_dir": "runs/x",
+    "save_dir": Place(),
     "max_steps": np.int64(9),
     "save_at_words": (1000, 2000),
     "lr": np.float64(1e-3),

@@ -130,6 +130,20 @@ def test_another_thread_trains_too(short, whole, tmp_path):
     assert saved(run) == saved(whole[1])
 
 
+def test_threads_that_train_change_no_number_of_each_other(short, whole, tmp_path):
+    """Both seed torch's one generator, from which dropout draws."""
+    runs = [tmp_path / "one", tmp_path / "other"]
+    threads = [
+        threading.Thread(target=lambda run=run: list(unitk.train(**short, save_dir=run)))
+        for run in runs
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [*map(saved, runs)] == [saved(whole[1])] * 2
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -12,11 +12,12 @@ import threading
 
 import pytest
 
+from unitk.comparison.texts import read_documents
 from unitk.data.corpus import preprocess as corpora
 from unitk.data.corpus.columns import Counts
 from unitk.data.corpus.corpus import Pairs, manifest_of
 from unitk.data.corpus.folders import corpus_vocab, open_corpus
-from unitk.data.files.documents import Separators, read_documents
+from unitk.data.files.documents import Separators
 from unitk.errors import DataError, UsageError
 from unitk.verbs import merge, preprocess
 from unitk.vocab.open import open_vocab

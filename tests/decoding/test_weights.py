@@ -1,6 +1,7 @@
 """Weights made ready for decoding write the same words."""
 
 import copy
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -45,6 +46,19 @@ def test_packed_weights_change_nothing(toy, kind):
     assert words(found) == words(expected)
     assert np.abs(scores(found) - scores(expected)).max() < 1e-5
     assert toy.least_gap(case, prompts, CONFIG) > 1e-5
+
+
+@needs_onednn
+@pytest.mark.parametrize(
+    ("make", "dtype"),
+    [(Packed, torch.float32), (Packed, torch.bfloat16), (Int8, torch.float32)],
+)
+@pytest.mark.parametrize("twin", [copy.deepcopy, lambda map: pickle.loads(pickle.dumps(map))])
+def test_what_is_packed_is_copied_and_pickled_bit_for_bit(make, dtype, twin):
+    torch.manual_seed(0)
+    packed = make(torch.randn(48, 64, dtype=dtype), torch.randn(48, dtype=dtype))
+    x = torch.randn(5, 64, dtype=dtype)
+    assert torch.equal(twin(packed)(x), packed(x))
 
 
 @needs_onednn

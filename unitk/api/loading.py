@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -57,7 +58,7 @@ def load(
 
     device = named_device(device)
     try:
-        paths = [Path(path)] if isinstance(path, str | Path) else [*map(Path, path)]
+        paths = [Path(path)] if isinstance(path, str | PathLike) else [*map(Path, path)]
     except TypeError as error:
         raise UsageError(f"--checkpoint must be a path, got {show_value(path)}") from error
     require(len(paths) > 0, "--checkpoint is needed: a list of models is empty")

@@ -6,6 +6,7 @@ import atexit
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Unpack
 from weakref import WeakValueDictionary
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 _open: WeakValueDictionary[Path, Generator[Event, None, None]] = WeakValueDictionary()
 """Run folder -> the run of this process that is not over."""
+_turn = Lock()
+"""Of the run that computes: threads share torch's generator, which each update seeds."""
 
 
 @takes(TrainConfig, COMPONENTS, more=("options", "preprocess"))
@@ -71,10 +74,15 @@ def train(**arguments: Unpack[TrainOptions]) -> Iterator[Event]:
 def _events(parsed: Parsed) -> Generator[Event, None, None]:
     from unitk.training.loop import Trainer, events
 
-    trainer = Trainer(prepare(parsed))
+    with _turn:
+        trainer = Trainer(prepare(parsed))
     with closing(events(trainer)) as steps:
         try:
-            for event in steps:
+            while True:
+                with _turn:
+                    event = next(steps, None)
+                if event is None:
+                    return
                 with trainer.signals.paused():  # the caller's own code is interrupted as ever
                     yield event
         except SystemExit as stop:

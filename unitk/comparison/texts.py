@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 from unitk.data.corpus.corpus import Corpus
 from unitk.data.corpus.folders import corpus_vocab, is_corpus, open_corpus, parts
-from unitk.data.files.documents import read_documents
+from unitk.data.files.documents import Separators, parse_block, text_blocks
 from unitk.data.files.files import ReadingOptions, expand
 from unitk.errors import DataError
 from unitk.options.config import Parsed
@@ -65,3 +66,18 @@ def decode_corpus(path: Path) -> Iterator[Document]:
     vocab = corpus_vocab(path)
     for number in range(len(corpus)):
         yield Document([vocab.decode(ids) for ids in corpus.document(number)])
+
+
+def read_documents(path: Path, reading: Separators) -> Iterator[list[str]]:
+    """The sentences of each document of a text file or a table, separated as `reading` says."""
+    waiting: list[str] = []
+    for block in text_blocks(path, reading):
+        parsed = parse_block(block, reading)
+        stream = iter(parsed.sentences)
+        for i, size in enumerate(parsed.sizes):
+            if waiting and not (i == 0 and parsed.goes_on):
+                yield waiting
+                waiting = []
+            waiting += islice(stream, int(size))
+    if waiting:
+        yield waiting

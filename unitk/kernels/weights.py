@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import cache
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -54,6 +54,9 @@ class Packed(nn.Module):
         self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), None)
         self.bias = bias
 
+    def __reduce__(self) -> Any:  # torch neither copies nor pickles such a matrix
+        return Packed, (self.weight.to_dense(), self.bias, (self.after, self.how))
+
     def forward(self, x: Tensor) -> Tensor:
         rows = x.shape[:-1].numel()
         repeated = torch.cat([x] * (ROWS // rows)) if 0 < rows <= ROWS // 2 else x
@@ -74,10 +77,14 @@ class Int8(nn.Module):
         self.middle = 64 if _saturates() else 128
         factor_N = _factor(weight.detach(), 127)
         whole = (weight.detach() / factor_N).round().to(torch.int8)
-        self.weight = torch.ops.onednn.qlinear_prepack(whole, None)
+        self.weight = torch.ops.onednn.qlinear_prepack(whole.contiguous(), None)
         self.factor = factor_N[:, 0]
         self.bias = bias
         self.zero = torch.zeros(len(factor_N), dtype=torch.int32)
+
+    def __reduce__(self) -> Any:
+        # the same scales and integers come of it: each row has a number whose integer is 127
+        return Int8, ((self.weight.to_dense() * self.factor).mT, self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         factor = _factor(x, self.middle - 1)

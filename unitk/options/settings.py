@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, get_origin
 
@@ -276,6 +277,7 @@ def argument_text(value: object, name: str) -> str:
         require(flat, f"{name} cannot be a list of lists or objects")
         return ",".join(argument_text(item, name).replace(",", "\\,") for item in value)
     try:
+        value = fspath(value) if isinstance(value, PathLike) else value
         return render(value.item() if isinstance(value, np.generic) else value)
     except AssertionError:
         raise UsageError(

@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from unitk.data.files.documents import Separators, read_documents
+from unitk.comparison.texts import read_documents
+from unitk.data.files.documents import Separators
 from unitk.data.files.readers import format_of, records
 from unitk.errors import DataError
 

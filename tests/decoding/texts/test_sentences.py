@@ -11,12 +11,12 @@ from unitk.decoding.search import Hypothesis
 from unitk.decoding.texts.sentences import (
     choose_outputs,
     count_repeats,
-    has_sentences,
     key_sentence,
     sentence_ends,
     stable_part,
 )
 from unitk.errors import UsageError
+from unitk.serving.openai.writing import has_sentences
 from unitk.slots import Protocol
 
 WORDS = "The cat sat . Mr Grey left ! So <end>".split()

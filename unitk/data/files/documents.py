@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -71,21 +71,6 @@ def texts_of(record: Record, fields: Sequence[str]) -> list[str]:
     if not (texts := [record.text(name) for name in fields if name in record]):
         record.need(*fields, option="--field, or --source-field")
     return texts
-
-
-def read_documents(path: Path, reading: Separators) -> Iterator[list[str]]:
-    """The sentences of each document of a text file or a table, separated as `reading` says."""
-    waiting: list[str] = []
-    for block in text_blocks(path, reading):
-        parsed = parse_block(block, reading)
-        stream = iter(parsed.sentences)
-        for i, size in enumerate(parsed.sizes):
-            if waiting and not (i == 0 and parsed.goes_on):
-                yield waiting
-                waiting = []
-            waiting += islice(stream, int(size))
-    if waiting:
-        yield waiting
 
 
 def split_sentences(text: str, how: Sentences) -> list[str]:

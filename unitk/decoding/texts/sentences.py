@@ -50,11 +50,6 @@ def stable_part(text: str, config: GenerateConfig) -> str:
     return text[: ends[-1]] if config.sentences else text
 
 
-def has_sentences(text: str, config: GenerateConfig) -> bool:
-    """Whether a text that is being written has all `--sentences`, and begins another one."""
-    return 0 < config.sentences <= len(sentence_ends(text, grows=True))
-
-
 def choose_outputs(
     spell: Spell,
     best: Sequence[Hypothesis],

@@ -19,7 +19,7 @@ from unitk.decoding.drivers import Prompt
 from unitk.decoding.fit import check_parts
 from unitk.decoding.forced import logits
 from unitk.decoding.search import Hypothesis, Output
-from unitk.decoding.texts.sentences import has_sentences, stable_part
+from unitk.decoding.texts.sentences import sentence_ends, stable_part
 from unitk.decoding.texts.sources import Sources
 from unitk.errors import require
 from unitk.serving.batching import Job
@@ -39,6 +39,11 @@ from unitk.serving.streams import Stream
 from unitk.slots import Example, Floats, Ids, unroll
 
 Alternatives = list[tuple[str, float]]
+
+
+def has_sentences(text: str, config: GenerateConfig) -> bool:
+    """Whether a text that is being written has all `--sentences`, and begins another one."""
+    return 0 < config.sentences <= len(sentence_ends(text, grows=True))
 
 
 @dataclass(frozen=True)
