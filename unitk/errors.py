@@ -74,7 +74,7 @@ def _argument(flag: re.Match[str]) -> str:
 
 
 class UsageError(UnitkError):
-    """Options that cannot be meant: names the option and what is possible."""
+    """A wrong option, or options that contradict each other: names them and what is possible."""
 
     code = 2
 
@@ -112,7 +112,7 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 def refusal(error: OSError) -> str:
-    """Why the system refuses, and the file of which it says so, if any."""
+    """The reason in an error of the operating system, behind the file that it names, if any."""
     named = error.filename2 or error.filename, error.strerror
     return ": ".join(map(str, filter(None, named))) or str(error)
 

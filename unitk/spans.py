@@ -134,7 +134,7 @@ def poisson_spans(
     walls: Ids,
     rng: np.random.Generator,
 ) -> Spans:
-    """At most `most` spans of about `budget` tokens, one token or more between any two.
+    """At most `max_spans` spans of about `budget` tokens, one token or more between any two.
 
     Draws that do not fit into [0, size) or cover one of the `walls` are drawn again; after a
     hundred of the latter the walls give way.
@@ -155,7 +155,7 @@ def poisson_spans(
 
 
 def sentence_spans(ends: Bools, budget: int, max_spans: int, rng: np.random.Generator) -> Spans:
-    """Whole sentences, drawn until `budget` tokens are reached, at most `most` of them.
+    """Whole sentences, drawn until `budget` tokens are reached, at most `max_spans` of them.
 
     A sentence runs up to and including a token marked in `ends`.
     """

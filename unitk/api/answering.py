@@ -68,7 +68,7 @@ class Answering(Checked):
 def open_generator(
     options: Any, overrides: Mapping[str, str] | None = None, path: Path | None = None
 ) -> Generator:
-    """The model of --checkpoint or `path`, ready to decode; `options`: of task and architecture."""
+    """The model of --checkpoint or `path`, ready to decode; `overrides` of its options."""
     from unitk.kernels.products import keep_memory
     from unitk.training.device import choose_device
 

@@ -18,7 +18,7 @@ from unitk.options.config import options
 ARGUMENTS = """
 Options have the names and the values of the command line (`unitk VERB --help`), with `_` for `-`;
 those of components are in `options`, as in `options={"task.mask_ratio": 0.3}`. Raises the errors of
-`unitk.errors` for options that cannot be meant, and for files and checkpoints.
+`unitk.errors` for wrong options, and for files and checkpoints.
 """
 
 

@@ -51,7 +51,7 @@ def train(**arguments: Unpack[TrainOptions]) -> Iterator[Event]:
     a checkpoint that `resume=True` continues. `nproc`, `seeds` and `dry_run` are for the command
     line.
 
-    Raises `unitk.errors.UsageError` at once for options that cannot be meant, KeyboardInterrupt
+    Raises `unitk.errors.UsageError` at once for wrong options, KeyboardInterrupt
     after a saved interruption, and other errors of `unitk.errors` while it trains.
     """
     settle()

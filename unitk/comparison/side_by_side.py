@@ -93,7 +93,7 @@ def lines_of_rows(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def bounds_text(low: float, high: float) -> str:
-    """An interval, which one document does not have."""
+    """An interval as text; empty for a single document, which has none."""
     return "" if math.isnan(low) else f"[{low:.4f}, {high:.4f}]"
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class OfTask(Checked):
-    """Options of a criterion that learns only what the tasks ask whose default it is."""
+    """Options of a criterion that learns only from tasks that have it as their default."""
 
     KIND = "criterion"
 

@@ -57,7 +57,7 @@ class Examples(ABC):
         return 1.0
 
     def group(self, epoch: int, ids: Ids) -> Ids:
-        """The examples of this part that replace these planned ones; see `recut`."""
+        """The numbers of this part's examples in place of planned ones; others if `recut`."""
         return ids
 
     def shares(self, step: int, total: int | None) -> dict[str, float]:
@@ -334,7 +334,7 @@ class FixedBatches:
 
 
 def spread(count: int, limit: int | None) -> Ids:
-    """At most `most` numbers below `count`, at equal distances: neighbours may share a document."""
+    """At most `limit` numbers below `count`, at equal distances (neighbours may share a text)."""
     return np.linspace(0, count - 1, min(limit or count, count)).astype(int)
 
 

@@ -204,7 +204,7 @@ class Records(Joined):
 
 
 class Windows:
-    """Questions whose long passages are read in windows of at most `most` tokens.
+    """Questions whose long passages are read in windows of `max_source` tokens.
 
     A window that does not contain the whole answer has none, as in BERT's run_squad.py.
     """

@@ -80,8 +80,9 @@ class CorpusEvaluation(Evaluation):
 
 @dataclass(frozen=True, kw_only=True)
 class TextEvaluation(Evaluation):
-    """Measures of what a model makes of texts. They come from the file or folder behind the option
-    of its name, or `on_corpus` from --data; the option is a field then."""
+    """Measures of what a model makes of texts. They are in the files that the option with the
+    evaluation's name gives. With `on_corpus` they are those of --data, and that option is a field
+    of the class."""
 
     on_corpus: ClassVar[bool] = False
 
@@ -99,7 +100,7 @@ class RawEvaluation(Evaluation):
     """Measures of a model on the text of --data before a vocabulary encodes it."""
 
     def measure(self, parsed: Parsed, progress: Progress) -> tuple[dict[str, Any], Judged]:
-        """Open model and text; what was measured on what, and what was found."""
+        """Measure a model on a text; returns the names of both (a record), and the result."""
         raise NotImplementedError
 
 

@@ -220,7 +220,10 @@ def _batches(
 
 
 def units_of(setup: Setup, words: int, ends: int) -> Units | None:
-    """What all texts are counted in, if so many words are all of theirs, with so many ends."""
+    """The units of all texts; None if a pass did not predict every one of their words.
+
+    `words` are the tokens that it predicted, and `ends` the ends among all predictions.
+    """
     items = setup.data.train.items
     if not isinstance(items, Texts) or words != sum(cut.num_tokens for cut in items.cuts):
         return None

@@ -118,7 +118,7 @@ class Padded(nn.Module):
 
 
 def _factor(x: Tensor, largest: int) -> Tensor:
-    """The scale of each row whose integers range from -most to most."""
+    """The scale of each row whose integers range from -`largest` to `largest`."""
     return x.abs().amax(-1, keepdim=True).clamp_(min=1e-12) / largest
 
 

@@ -41,7 +41,7 @@ class ArchConfig(Checked):
     sequential: bool = False
     """Whether its towers read nothing but slots that come one after the other (LSTMs)."""
     spared: tuple[str, ...] = ()
-    """Tables of a task's `needs` that it does without."""
+    """Tables that a task's `needs` may name, but this architecture does without."""
     static_steps: bool = True
     """Whether all decoding steps are the same operations on the same memory (--capture)."""
     network: ClassVar[str]

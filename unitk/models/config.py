@@ -309,7 +309,7 @@ class ModelConfig(ArchConfig):
 
     @property
     def spared(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Rotary positions need no table of second ones: they are the sum of both."""
+        """Rotary positions are the sum of both positions, so the second ones need no table."""
         return ("max_positions2",) if self.positions == "rotary" else ()
 
     @property

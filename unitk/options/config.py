@@ -76,7 +76,7 @@ class With(Mark):
 
 @dataclass(frozen=True)
 class Shared(Mark):
-    """An option of several verbs; a string under a field of this type explains it anew."""
+    """Marks an option of several verbs with their common help; one under the field replaces it."""
 
     about: str
 

@@ -231,7 +231,7 @@ def parse_rung(text: str) -> tuple[str, int]:
 
 
 def rung_of(folder: Path, base: Sequence[str], size: str, tokens: int) -> Rung:
-    """A rung; raises UsageError for options or data that cannot be meant."""
+    """A rung; raises UsageError for wrong options or data."""
     require(bool(re.fullmatch(r"\d+x\d+", size)), f"--sizes {size}: write WIDTHxLAYERS, as 64x2")
     width, layers = map(int, size.split("x"))
     first = parse_train([*base, f"--save-dir={folder / 'x'}", "--max-steps=1"])

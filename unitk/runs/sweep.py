@@ -150,7 +150,7 @@ def sweep(options: Options, base: Sequence[str]) -> list[dict[str, Any]]:
     names = ("--over", "--trials", "--halving", "--rungs", "--seed")
     read_experiment(path, spec, "sweep", names)
     # all are checked before the first one is trained, with their data and checkpoints:
-    # a value that cannot be meant costs no training
+    # a wrong value costs no training
     trials = [
         trial_of(options.save_dir, number, values, base)
         for number, values in enumerate(draw_trials(options), 1)

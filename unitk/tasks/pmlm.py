@@ -41,7 +41,7 @@ LONGEST = 6  # tokens of a block (algorithm 1)
 def layout(
     tokens: Ids, seg: Ids, pos: Ids, sizes: Ids, shown: Ids, *, mask: int, pseudo: int
 ) -> Example:
-    """Lay out framed tokens; `place` are hidden ones, which read `shown`, block by block of these
+    """Lay out framed tokens; `pos` are the hidden ones, which read `shown`, block by block of these
     `sizes` in factorization order."""
     at = np.zeros(len(tokens), np.int64)
     asked = shown.copy()
@@ -157,7 +157,7 @@ class PMLM(Task):
         return self.factorize(before, text, places, sizes), places
 
     def factorize(self, before: Ids, text: Ids, places: Ids, sizes: Ids) -> Example:
-        """Ask for all tokens of a text at P, in the order of `place`, block by block."""
+        """Ask for all tokens of a text at P, in the order of `places`, block by block."""
         tokens = self.reading([np.append(before, text)]).token
         mask = self.vocab.mask
         shown = np.full(len(places), mask)

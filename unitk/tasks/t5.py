@@ -54,7 +54,7 @@ def corrupt_spans(text: Ids, spans: Spans, sentinels: Ids) -> tuple[Ids, Ids]:
 
 
 def hidden_counts(n: Ids, share: float, mean: float, max_spans: int) -> tuple[Ids, Ids]:
-    """Tokens to hide of texts of `n`, and their spans: no more than are shown, or `most`."""
+    """Tokens to hide of texts of `n`, and their spans: no more than are shown, or `max_spans`."""
     hidden = np.round(share * n).clip(1, np.maximum(n - 1, 1)).astype(np.int64)
     spans = np.round(hidden / mean).astype(np.int64)
     return hidden, np.maximum(np.minimum(spans, np.minimum(n - hidden, max_spans)), 1)

@@ -86,7 +86,7 @@ def frozen_objects(device: torch.device) -> Iterator[None]:
 def check_room(arch: Any, vocab_size: int, size: float, device: torch.device) -> None:
     """Raise `UsageError` if a model cannot fit into memory, before it is built.
 
-    `each`: bytes per weight.
+    `size`: bytes per weight.
     """
     count = arch.num_weights(vocab_size)
     free = free_memory(device)

@@ -134,7 +134,7 @@ def save_lines(path: Path, lines: Sequence[str]) -> None:
 
 
 def report_questions(folder: Path, questions: Path, seconds: float) -> None:
-    """Print scores, times and ten questions about the file `asked`; write the texts scored."""
+    """Print scores, times and ten questions about the file `questions`; write the texts scored."""
     from rich.console import Console
     from rich.table import Table
 

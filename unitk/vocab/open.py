@@ -286,7 +286,7 @@ def _ids_of_roles(files: TokenizerFiles, model: Tokenizers) -> dict[str, int]:
 def _declared_id(
     files: TokenizerFiles, key: str, size: int, preferred: int | None = None
 ) -> int | None:
-    """An id that config.json has, if there is such an id; of several, `wanted` or the first."""
+    """An id that config.json has, if there is such an id; of several, `preferred` or the first."""
     value = files.config.get(key)
     several = value if isinstance(value, list) else [value]
     good = [index for index in several if type(index) is int and 0 <= index < size]

@@ -125,11 +125,11 @@ class Optimus(Seq2Seq):
         )
 
     def lay_out_parts(self, parts: list[Ids]) -> Encoded:
-        """As BERT: the encoder's first slot, of which the latent is made."""
+        """Lay out texts for heads over the encoder's first slot, from which the latent is made."""
         return Encoded(self.prompt(parts), "enc", 0, places_of(parts, 1))
 
     def reading(self, source: list[Ids]) -> Slots:
-        """C, the source, S; nothing that a decoder might look at."""
+        """Frame a source as C, its tokens, S, for the encoder; the decoder looks at none of it."""
         tokens = self.join(source)
         vocab = self.source_vocab
         if vocab is not self.vocab:

@@ -104,8 +104,10 @@ class THUERNIE(MLM):
         )
 
     def entity(self, parts: list[Ids], links_of_parts: Sequence[list[Link]] | None = None) -> Ids:
-        """The numbers [T], from 1, of the entities beside framed parts; `each` are the links of the
-        parts, those that are found if none are given."""
+        """The numbers [T], from 1, of the entities beside framed parts; 0 is none.
+
+        Without `links_of_parts`, the links of each part are those that `find` finds in it.
+        """
         links_of_parts = (
             [self.find(part) for part in parts] if links_of_parts is None else links_of_parts
         )

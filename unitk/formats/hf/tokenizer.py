@@ -261,7 +261,7 @@ def _sentencepiece(model: SentencePiece) -> dict[str, Any]:
 def _normalizers(model: SentencePiece, rules: Mapping[int, Any], lost: Sequence[str]) -> list[Any]:
     """What a model does to a text before it is cut into pieces.
 
-    Symbols that are `gone` are replaced by their first character.
+    `lost` symbols are replaced by their first character.
     """
     from tokenizers import Regex, normalizers
 

@@ -176,8 +176,8 @@ def components(
 ) -> Parsed:
     """The run's task or tasks, and its architecture; plug-ins come from `--user-dir` only.
 
-    `given` overrides the options of the run. `wanted` may name further kinds of components, and
-    `main` has the options of none.
+    `given` overrides the options of the run. `chosen_kinds` are the kinds of components to
+    resolve, and `main` the class of the options that belong to none.
     """
     registry.load_plugins()  # entry points only; --user-dir was loaded by whoever asked for it
     # of another task than it was trained with, only its architecture can be meant
