@@ -27,8 +27,10 @@ def test_opening_cuts_nothing(start):
     assert start("--max-steps 1 --blocks stream").data.train.items.epoch is None
 
 
-def test_tokens_are_those_of_the_examples(start):
-    begun = start("--max-steps 1 --block-size 20")
+@pytest.mark.parametrize("blocks", ["doc", "full", "stream"])
+def test_an_epoch_has_the_tokens_of_the_corpus(start, blocks):
+    """The separators between its documents are none of them."""
+    begun = start(f"--max-steps 1 --block-size 20 --blocks {blocks}")
     from unitk.training.loop import Trainer
 
     trainer = Trainer(begun)
@@ -39,7 +41,8 @@ def test_tokens_are_those_of_the_examples(start):
         total += tokens
         if update.cursor == 0:
             break
-    assert total == begun.data.train.items.lengths.sum()
+    [corpus] = begun.data.train.corpora
+    assert total == corpus.counts.tokens
 
 
 def test_validation_is_found_beside_train_or_named_or_left_out(start, toy_data):

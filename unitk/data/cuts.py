@@ -98,15 +98,15 @@ class Cut:
         return np.stack([first, np.maximum(first, last)], axis=1)
 
     @property
-    def num_tokens(self) -> int:
-        """The tokens of all blocks, without separators."""
-        return int((self.stops - self.starts).sum() + np.diff(self.seconds).sum())
+    def tokens(self) -> Ids:
+        """The tokens of each block, without separators."""
+        tokens: Ids = self.stops - self.starts
+        return tokens + np.diff(self.seconds)[:, 0] if len(self.seconds) else tokens
 
     @property
     def lengths(self) -> Ids:
         """The tokens of each block, including separators between documents."""
-        lengths: Ids = self.stops - self.starts + np.diff(self.inside)[:, 0]
-        return lengths + np.diff(self.seconds)[:, 0] if len(self.seconds) else lengths
+        return self.tokens + np.diff(self.inside)[:, 0]
 
 
 class Cutter(Protocol):

@@ -55,7 +55,7 @@ class Data:
             items = self.train.items
             ids = update.ids
             words = 0 if items.words is None else int(items.words[ids].sum())
-            yield update, int(items.lengths[ids].sum()), words
+            yield update, int(items.tokens[ids].sum()), words
 
     def updates_until(self, feed: Feed, words: int) -> int:
         """The number of updates after which this many words have been read."""

@@ -20,7 +20,8 @@ class Joined:
     """Several corpora in order; `first[i]` is the number of the first example of corpus i."""
 
     first: list[int]
-    lengths: Ids  # tokens of each example
+    tokens: Ids  # of each example
+    lengths: Ids  # the same with separators between documents
 
     @property
     def words(self) -> Ids | None:
@@ -72,7 +73,10 @@ class Texts(Joined):
         for number, corpus in enumerate(self.corpora):
             rng = np.random.default_rng([self.seed, epoch, number])
             self.cuts.append(cut(self.blocks, corpus.sentences, corpus.documents, self.size, rng))
-        self.lengths = self._doubled(np.concatenate([part.lengths for part in self.cuts]))
+        self.tokens, self.lengths = (
+            self._doubled(np.concatenate([getattr(part, name) for part in self.cuts]))
+            for name in ("tokens", "lengths")
+        )
         self.first = [0, *itertools.accumulate(len(part.starts) for part in self.cuts)]
         self._words: Ids | None = None
         self.epoch = epoch
@@ -191,7 +195,7 @@ class Records(Joined):
         )
         self.source_lengths: Ids = np.minimum(source, max_source)
         self.target_lengths: Ids = np.minimum(target, max_target)
-        self.lengths = self.source_lengths + self.target_lengths
+        self.tokens = self.lengths = self.source_lengths + self.target_lengths
         self.shortened = int(((source > max_source) | (target > max_target)).sum())
         self.first = [0, *itertools.accumulate(map(len, corpora))]
 

@@ -225,7 +225,7 @@ def units_of(setup: Setup, words: int, ends: int) -> Units | None:
     `words` are the tokens that it predicted, and `ends` the ends among all predictions.
     """
     items = setup.data.train.items
-    if not isinstance(items, Texts) or words != sum(cut.num_tokens for cut in items.cuts):
+    if not isinstance(items, Texts) or words != sum(int(cut.tokens.sum()) for cut in items.cuts):
         return None
     return Units.of(documents(items), setup.data.vocab.decode).with_ends(ends) if words else None
 
