@@ -11,11 +11,12 @@ from rounding import near
 
 import unitk
 from unitk import registry
-from unitk.data.batching import FixedBatches
+from unitk.data.batching import draw
 from unitk.errors import UsageError
 from unitk.evaluation.objective import objective, open_setup
 from unitk.families.analysis import heads
 from unitk.families.analysis import verbs as analyse
+from unitk.slots import collate
 from unitk.verbs import train
 
 CPU = torch.device("cpu")
@@ -106,15 +107,17 @@ def test_importance_is_the_gradient_by_finite_differences(run, name):
         with torch.no_grad(), heads.gate(evaluation.model, {part: own}):
             return sum(evaluation.criterion(evaluation.model, batch, 0, None).sums.values())
 
-    for _, batch in FixedBatches(evaluation.data.train, MOST):
-        rows = next(iter(batch.towers.values())).shape[1]
-        for row in range(rows):
-            for head in range(4):
-                step = torch.zeros(rows, 4, dtype=torch.float64)
-                step[row, head] = 1e-4
-                rise = summed(batch.to(CPU), 1 + step) - summed(batch.to(CPU), 1 - step)
-                total[head] += abs(rise / 2e-4)
+    texts = evaluation.data.train
+    for index in range(len(texts.bounds(0))):
+        batch = collate([[draw(texts, 0, 0, index)]])
+        for head in range(4):
+            step = torch.zeros(1, 4, dtype=torch.float64)
+            step[0, head] = 1e-4
+            rise = summed(batch.to(CPU), 1 + step) - summed(batch.to(CPU), 1 - step)
+            total[head] += abs(rise / 2e-4)
     assert found[part].tolist() == pytest.approx((total / total.norm()).tolist(), rel=1e-4)
+    few = heads.importance(evaluation, gates, MOST // 8)  # whatever shares a batch
+    assert few[part].tolist() == pytest.approx(found[part].tolist(), rel=1e-9)
     assert all(float(one.norm()) == pytest.approx(1) for one in found.values())
 
 

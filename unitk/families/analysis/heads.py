@@ -1,7 +1,7 @@
 """Which attention heads matter, and checkpoints without those that do not.
 
 Michel et al. 2019, arXiv 1905.10650. A gate on what a head finds removes the head where it is 0. H
-heads of a part that attends, B rows of a batch.
+heads of a part that attends, B texts of a batch, one in each row.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from unitk.data.batching import FixedBatches
+from unitk.data.batching import single_batches
 from unitk.errors import UsageError, require
 from unitk.evaluation.objective import Setup, objective
 from unitk.files import new_file
@@ -76,14 +77,20 @@ def gate(model: Model, gates: Gates) -> Iterator[None]:
 
 
 def importance(setup: Setup, gates: Gates, max_tokens: int) -> dict[str, Tensor]:
-    """How much the loss of a row changes with each head's gate: the mean over the rows of the
+    """How much the loss of a text changes with each head's gate: the mean over texts of the
     absolute gradient (equation 2), in units of the length of all of a part (section 2.4)."""
     total = {name: torch.zeros(gate.shape, dtype=torch.float64) for name, gate in gates.items()}
     model = setup.model
-    for number, batch in FixedBatches(setup.data.train, max_tokens):
+    examples = setup.data.train
+    batches = (
+        batch
+        for part in examples.parts.values() or [examples]
+        for batch in single_batches(part, np.arange(len(part.bounds(0))), max_tokens)
+    )
+    for number, batch in enumerate(batches):
         batch = batch.to(setup.device)
         rows = next(iter(batch.towers.values())).shape[1]
-        # a gate for each row: absolute values are taken before rows are added up
+        # a gate for each row: absolute values are taken before texts are added up
         gates_BH = {
             name: gate.to(setup.device).expand(rows, -1).clone().requires_grad_()
             for name, gate in gates.items()
@@ -91,7 +98,7 @@ def importance(setup: Setup, gates: Gates, max_tokens: int) -> dict[str, Tensor]
         torch.manual_seed(number)  # for models that draw noise
         with gate(model, gates_BH), setup.autocast():
             loss = setup.criterion(model, batch, 0, None)
-        # sums over the words of a row, so that long rows weigh more, as in training
+        # sums over the words of a text, so that long texts weigh more, as in training
         summed = torch.stack([*loss.sums.values()]).sum()
         # a head that no ask of this batch reads has a gradient of 0
         gradients_BH = torch.autograd.grad(summed, [*gates_BH.values()], materialize_grads=True)
