@@ -64,12 +64,12 @@ def main():
     parser.add_argument("--texts", type=Path, nargs="+", required=True)
     parser.add_argument("--longest", type=int, default=30, help="most words of such a sentence")
     parser.add_argument("--dest", type=Path, required=True)
-    given = parser.parse_args()
-    make = {"answers": answers, "lead": lead}[given.kind]
-    lines, count = make(passages(given.texts, given.longest), np.random.default_rng(1))
+    args = parser.parse_args()
+    make = {"answers": answers, "lead": lead}[args.kind]
+    lines, count = make(passages(args.texts, args.longest), np.random.default_rng(1))
     text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-    given.dest.write_text(text, encoding="utf-8")
-    print(f"{given.dest}: {count:,} sentences to copy")
+    args.dest.write_text(text, encoding="utf-8")
+    print(f"{args.dest}: {count:,} sentences to copy")
 
 
 if __name__ == "__main__":

@@ -23,11 +23,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("run", type=Path, help="the folder of recipes/adapt/run.sh")
     parser.add_argument("names", nargs="+", help="objectives")
-    given = parser.parse_args()
+    args = parser.parse_args()
     print("| objective | scratch, last | adapted, last | adapted is there after |")
     print("| --- | --- | --- | --- |")
-    for name in given.names:
-        scratch, adapted = (curve(given.run / f"{name}-{how}") for how in ("scratch", "adapted"))
+    for name in args.names:
+        scratch, adapted = (curve(args.run / f"{name}-{how}") for how in ("scratch", "adapted"))
         (steps, last), (_, end) = scratch[-1], adapted[-1]
         there = next((step for step, loss in adapted if loss <= last), None)
         when = "not in this run" if there is None else f"{there / steps:.0%}"

@@ -25,15 +25,15 @@ def main():
     parser.add_argument("--words", required=True, help="how many, such as 10M")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--dest", type=Path, required=True)
-    given = parser.parse_args()
-    wanted, documents = parse_value(given.words, int, "--words"), []
-    for path in expand(tuple(given.texts), "--texts"):
+    args = parser.parse_args()
+    wanted, documents = parse_value(args.words, int, "--words"), []
+    for path in expand(tuple(args.texts), "--texts"):
         reading = Separators(format=format_of(path, "auto", "--texts"), sentences="punct")
         found = read_documents(path, reading)
         documents += ["\n".join(" ".join(one.split()) for one in some) + "\n" for some in found]
     taken = 0
-    with given.dest.open("w", encoding="utf-8") as file:
-        for number in np.random.default_rng(given.seed).permutation(len(documents)):
+    with args.dest.open("w", encoding="utf-8") as file:
+        for number in np.random.default_rng(args.seed).permutation(len(documents)):
             lines = documents[number].encode()
             total = taken + count_words(lines).cumsum()
             kept = lines.splitlines(keepends=True)[: int(total.searchsorted(wanted)) + 1]
@@ -41,7 +41,7 @@ def main():
             taken = int(total[len(kept) - 1])
             if taken >= wanted:
                 break
-    print(f"{given.dest}: {taken:,} words")
+    print(f"{args.dest}: {taken:,} words")
     if taken < wanted:
         print(f"warning: the texts have {taken:,} words only, not {wanted:,}", file=sys.stderr)
 

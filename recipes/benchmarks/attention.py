@@ -37,21 +37,21 @@ def main() -> None:
     parser.add_argument("--heads", type=int, default=12)
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--rounds", type=int, default=5)
-    given = parser.parse_args()
-    dtype = torch.bfloat16 if given.precision == "bf16" else torch.float32
-    ways = ["none", "causal", "dense"] + ["flex"] * (given.device == "cuda")
-    print(f"{given.device}, {given.precision}, torch {torch.__version__}; milliseconds")
+    args = parser.parse_args()
+    dtype = torch.bfloat16 if args.precision == "bf16" else torch.float32
+    ways = ["none", "causal", "dense"] + ["flex"] * (args.device == "cuda")
+    print(f"{args.device}, {args.precision}, torch {torch.__version__}; milliseconds")
     print(f"{'':<20}" + "".join(f"{way:>10}" for way in ways))
     wins = {}
-    for width in map(int, given.widths.split(",")):
+    for width in map(int, args.widths.split(",")):
         lost = False
         for objective, example in OBJECTIVES.items():
             rows = [
-                [Example({"x": example(width // given.docs)}) for _ in range(given.docs)]
-                for _ in range(max(1, given.slots // width))
+                [Example({"x": example(width // args.docs)}) for _ in range(args.docs)]
+                for _ in range(max(1, args.slots // width))
             ]
-            slots = collate(rows).to(given.device).towers["x"]
-            took = compare(given, slots, dtype, ways)
+            slots = collate(rows).to(args.device).towers["x"]
+            took = compare(args, slots, dtype, ways)
             lost |= took.get("flex", 0.0) > took["dense"]
             shown = "".join(f"{1e3 * took[way]:10.1f}" for way in ways)
             print(f"{objective + f', {slots.shape[2]}':<20}{shown}", flush=True)
@@ -87,18 +87,18 @@ OBJECTIVES: dict[str, Callable[[int], Slots]] = {
 
 
 def compare(
-    given: argparse.Namespace, slots: Tensor, dtype: torch.dtype, ways: list[str]
+    args: argparse.Namespace, slots: Tensor, dtype: torch.dtype, ways: list[str]
 ) -> dict[str, float]:
     """Median seconds of each way to see these slots [9, B, T], in turns."""
-    shape = 3, slots.shape[1], given.heads, slots.shape[2], K
-    qkv = torch.randn(shape, device=given.device, dtype=dtype).requires_grad_()
+    shape = 3, slots.shape[1], args.heads, slots.shape[2], K
+    qkv = torch.randn(shape, device=args.device, dtype=dtype).requires_grad_()
     turns: dict[str, list[float]] = {way: [] for way in ways}
-    for turn in range(given.rounds + 1):
+    for turn in range(args.rounds + 1):
         for way in ways:
-            began = now(given.device)
-            forward_backward(given.layers, slots, qkv, way)
+            began = now(args.device)
+            forward_backward(args.layers, slots, qkv, way)
             if turn:  # the first one compiles
-                turns[way].append(now(given.device) - began)
+                turns[way].append(now(args.device) - began)
     return {way: statistics.median(seconds) for way, seconds in turns.items()}
 
 

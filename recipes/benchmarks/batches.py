@@ -48,42 +48,42 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cuda", choices=("cpu", "cuda"))
     parser.add_argument("--peer", action="store_true", help="measure transformers, too")
-    given = parser.parse_args()
-    torch.set_num_threads(given.threads)
-    case = replace(decode.CASES[given.case], rows=given.batch)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    case = replace(decode.CASES[args.case], rows=args.batch)
     model = decode.build(case)
-    lengths = draw(case, given.batches // 4)
+    lengths = draw(case, args.batches // 4)
     few = [batches[:FEW] for batches in lengths]
-    print(decode.machine(given))
+    print(decode.machine(args))
     print(
-        f"{given.case}: {sum(map(len, lengths))} batches of {case.rows} x {case.source // 4} to "
-        f"{case.source} words, {case.new} new, beam {given.beam}, {given.precision}"
+        f"{args.case}: {sum(map(len, lengths))} batches of {case.rows} x {case.source // 4} to "
+        f"{case.source} words, {case.new} new, beam {args.beam}, {args.precision}"
     )
     print("| | seconds a batch | words/s | recorded before, then |\n| --- | --- | --- | --- |")
     every = case.rows * case.new
-    ready = prepare_weights(deepcopy(model).to(given.device), given.precision)
+    ready = prepare_weights(deepcopy(model).to(args.device), args.precision)
     found = {}
     for label, capture in (("unitk", "auto"), ("unitk, not recorded", "off")):
         some = lengths if capture == "auto" else few
         before = Recorded.made
-        write = ours(case, ready, given, capture)
+        write = ours(case, ready, args, capture)
         run(write, few)
         warm = run(write, few)
         first = Recorded.made - before
-        seconds, found[label] = timed(write, some, given.device)
+        seconds, found[label] = timed(write, some, args.device)
         made = f"{first}, {Recorded.made - before - first}"
         print(f"| {label} | {seconds:.4f} | {every / seconds:,.0f} | {made} |", flush=True)
         again = [one == other for one, other in pairs(found[label], warm)]
         if not all(again):
             print(f"{label}: {len(again) - sum(again)} of {len(again)} outputs differ from before")
     same = [mine == others for mine, others in pairs(*found.values())]
-    if given.peer:
-        write = theirs(case, model, given)
+    if args.peer:
+        write = theirs(case, model, args)
         run(write, [batches[:1] for batches in few])
-        seconds, _ = timed(write, few, given.device)
+        seconds, _ = timed(write, few, args.device)
         print(f"| transformers | {seconds:.4f} | {every / seconds:,.0f} | |")
     print(f"{sum(same)} of {len(same)} outputs of recorded steps are those of steps that are not")
-    if given.device == "cuda":
+    if args.device == "cuda":
         print(f"peak memory: {torch.cuda.max_memory_allocated() / 1e9:.2f} GB")
 
 
@@ -97,19 +97,19 @@ def draw(case: decode.Case, count: int) -> list[list[list[Ids]]]:
     return found
 
 
-def ours(case: decode.Case, ready: Model, given: argparse.Namespace, capture: str) -> Write:
+def ours(case: decode.Case, ready: Model, args: argparse.Namespace, capture: str) -> Write:
     """unitk, as `unitk generate` calls it: with the sources of several batches at once."""
 
     def write(batches: list[list[Ids]]) -> list[list[list[int]]]:
         protocol, prompts = decode.lay_out(case, [source for some in batches for source in some])
         slots = max(len(tower) for one in prompts for tower in one.towers.values())
         config = GenerateConfig(
-            beam=given.beam,
+            beam=args.beam,
             min_len=case.new - 1,
             max_len=case.new - 1,
             # as many as a batch has
             max_tokens=case.rows
-            * (round_to_grid(slots, WIDTH) + given.beam * longest(0, case.new - 1)),
+            * (round_to_grid(slots, WIDTH) + args.beam * longest(0, case.new - 1)),
             search="unilm",  # the end symbol comes last, for nothing
             capture=capture,
         )
@@ -121,9 +121,9 @@ def ours(case: decode.Case, ready: Model, given: argparse.Namespace, capture: st
     return write
 
 
-def theirs(case: decode.Case, model: Model, given: argparse.Namespace) -> Write:
+def theirs(case: decode.Case, model: Model, args: argparse.Namespace) -> Write:
     """transformers' `generate`, with the same weights."""
-    own = decode.reference(case, model).to(given.device, decode.KINDS[given.precision])
+    own = decode.reference(case, model).to(args.device, decode.KINDS[args.precision])
 
     def write(batches: list[list[Ids]]) -> list[list[list[int]]]:
         return [write_batch(sources) for sources in batches]
@@ -137,9 +137,9 @@ def theirs(case: decode.Case, model: Model, given: argparse.Namespace) -> Write:
             ids[row, at], seen[row, at] = source, 1
         with torch.inference_mode():
             out = own.generate(
-                torch.from_numpy(ids).to(given.device),
-                attention_mask=torch.from_numpy(seen).to(given.device),
-                num_beams=given.beam,
+                torch.from_numpy(ids).to(args.device),
+                attention_mask=torch.from_numpy(seen).to(args.device),
+                num_beams=args.beam,
                 min_new_tokens=case.new - 1,
                 max_new_tokens=case.new,
                 do_sample=False,

@@ -100,35 +100,35 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    given = parser.parse_args()
-    beams = given.beam
-    torch.set_num_threads(given.threads)
-    print(machine(given))
+    args = parser.parse_args()
+    beams = args.beam
+    torch.set_num_threads(args.threads)
+    print(machine(args))
     if not fairseq_peer.installed():
         print(fairseq_peer.LACKING)
-    for name in given.cases.split(","):
-        sizes = [int(n) for n in given.batch.split(",") if n] or [CASES[name].rows]
+    for name in args.cases.split(","):
+        sizes = [int(n) for n in args.batch.split(",") if n] or [CASES[name].rows]
         for rows, beam in product(sizes, map(int, beams.split(","))):
-            given.beam = beam
+            args.beam = beam
             with tempfile.TemporaryDirectory() as folder:
-                measure(name, replace(CASES[name], rows=rows), given, Path(folder))
+                measure(name, replace(CASES[name], rows=rows), args, Path(folder))
 
 
-def measure(name: str, case: Case, given: argparse.Namespace, folder: Path) -> None:
+def measure(name: str, case: Case, args: argparse.Namespace, folder: Path) -> None:
     """One table: every system in every precision, in turns."""
     model = build(case)
     sources = np.random.default_rng(0).integers(5, MASK, (case.rows, case.source))
-    print(f"\n{name}: {case.rows} x {case.source} source, {case.new} new, beam {given.beam}")
+    print(f"\n{name}: {case.rows} x {case.source} source, {case.new} new, beam {args.beam}")
     runs: dict[tuple[str, str], Run] = {}
-    for precision in given.precision.split(","):
+    for precision in args.precision.split(","):
         for system in (ours, transformers, ctranslate2, fairseq_peer.system):
             with left_out(system.__name__, precision):
-                for label, run in system(case, model, sources, precision, given, folder):
+                for label, run in system(case, model, sources, precision, args, folder):
                     runs[label, precision] = run
     taken: dict[tuple[str, str], list[Taken]] = {}
     for key, run in runs.items():
         with left_out(*key):
-            taken[key] = [timed(run, given.device)]
+            taken[key] = [timed(run, args.device)]
     written = {key: first.written for key, [first] in taken.items()}
     for (label, precision), found in written.items():
         peer = "fairseq" if label == THEIRS else "transformers"
@@ -137,11 +137,11 @@ def measure(name: str, case: Case, given: argparse.Namespace, folder: Path) -> N
             print(
                 f"{label}, {precision}: {same} of {case.rows} outputs are those of {peer} in fp32"
             )
-    for _ in range(given.rounds - 1):
+    for _ in range(args.rounds - 1):
         for key, some in taken.items():
-            some.append(timed(runs[key], given.device))
+            some.append(timed(runs[key], args.device))
     least = {key: min(one.processor for one in some) for key, some in taken.items()}
-    if given.device == "cuda":
+    if args.device == "cuda":
         least = {key: min(one.seconds for one in some) for key, some in taken.items()}
     peers = ("x transformers", "x CTranslate2", "x fairseq")
     columns = ("seconds", "median", "processor s", *peers, "peak MB")
@@ -207,26 +207,26 @@ def lay_out(case: Case, sources: Sequence[Ids]) -> tuple[Protocol, list[Example]
 
 
 def ours(
-    case: Case, model: Model, sources: Ids, precision: str, given: argparse.Namespace, folder: Path
+    case: Case, model: Model, sources: Ids, precision: str, args: argparse.Namespace, folder: Path
 ) -> Iterator[tuple[str, Run]]:
     """unitk, by the same two calls as `unitk generate`."""
-    if precision == "int8" and given.device != "cpu":
+    if precision == "int8" and args.device != "cpu":
         return
     protocol, prompts = lay_out(case, sources)
     config = GenerateConfig(
-        beam=given.beam,
+        beam=args.beam,
         min_len=case.new - 1,
         max_len=case.new - 1,
         max_tokens=10**9,
         search="unilm",  # the end symbol comes last, for nothing
     )
     ways = {"unitk": config}
-    if given.device == "cuda":
+    if args.device == "cuda":
         ways["unitk, not recorded"] = replace(config, capture="off")
-    if fairseq_peer.decodes(case, precision, given):
+    if fairseq_peer.decodes(case, precision, args):
         ways[THEIRS] = replace(config, search="fairseq")
     keep_memory()
-    ready = prepare_weights(deepcopy(model).to(given.device), precision)
+    ready = prepare_weights(deepcopy(model).to(args.device), precision)
 
     def run(config: GenerateConfig) -> list[list[int]]:
         return [best.ids.tolist() for best, *_ in generate(ready, prompts, protocol, config)]
@@ -236,7 +236,7 @@ def ours(
 
 
 def transformers(
-    case: Case, model: Model, sources: Ids, precision: str, given: argparse.Namespace, folder: Path
+    case: Case, model: Model, sources: Ids, precision: str, args: argparse.Namespace, folder: Path
 ) -> Iterator[tuple[str, Run]]:
     """transformers' `generate`; on CUDA with a static cache as well."""
     if not installed("transformers") or precision not in KINDS:
@@ -244,13 +244,13 @@ def transformers(
     import transformers as hf
 
     hf.logging.set_verbosity_error()
-    theirs = reference(case, model).to(given.device, KINDS[precision])
+    theirs = reference(case, model).to(args.device, KINDS[precision])
 
     before = 1 if case.arch.startswith("bart") else case.source
-    given_ids = torch.from_numpy(sources).to(given.device)
+    given_ids = torch.from_numpy(sources).to(args.device)
     options = {
         "attention_mask": torch.ones_like(given_ids),
-        "num_beams": given.beam,
+        "num_beams": args.beam,
         "min_new_tokens": case.new - 1,
         "max_new_tokens": case.new,
         "do_sample": False,
@@ -263,7 +263,7 @@ def transformers(
         return out[:, before:].tolist()
 
     yield "transformers", run
-    if given.device == "cuda":
+    if args.device == "cuda":
         yield "transformers, static", lambda: run(cache_implementation="static")
 
 
@@ -296,7 +296,7 @@ def reference(case: Case, model: Model) -> torch.nn.Module:
 
 
 def ctranslate2(
-    case: Case, model: Model, sources: Ids, precision: str, given: argparse.Namespace, folder: Path
+    case: Case, model: Model, sources: Ids, precision: str, args: argparse.Namespace, folder: Path
 ) -> Iterator[tuple[str, Run]]:
     """CTranslate2's beam search, converted from transformers' model."""
     if not installed("ctranslate2") or not installed("transformers"):
@@ -304,18 +304,18 @@ def ctranslate2(
     import ctranslate2 as ct2
 
     kind = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int8": "int8"}[precision]
-    if kind not in ct2.get_supported_compute_types(given.device):
+    if kind not in ct2.get_supported_compute_types(args.device):
         return
     converted(case, model, folder / "ct2")
     tokens = [[str(i) for i in ids] for ids in sources]
-    settings = {"device": given.device, "compute_type": kind, "intra_threads": given.threads}
+    settings = {"device": args.device, "compute_type": kind, "intra_threads": args.threads}
     if case.arch.startswith("bart"):
         translator = ct2.Translator(str(folder / "ct2"), **settings)
 
         def run() -> list[list[int]]:
             found = translator.translate_batch(
                 tokens,
-                beam_size=given.beam,
+                beam_size=args.beam,
                 min_decoding_length=case.new,
                 max_decoding_length=case.new,
             )
@@ -326,7 +326,7 @@ def ctranslate2(
         def run() -> list[list[int]]:
             found = generator.generate_batch(
                 tokens,
-                beam_size=given.beam,
+                beam_size=args.beam,
                 min_length=case.new,
                 max_length=case.new,
                 include_prompt_in_result=False,
@@ -393,15 +393,15 @@ def installed(name: str) -> str:
         return ""
 
 
-def machine(given: argparse.Namespace) -> str:
+def machine(args: argparse.Namespace) -> str:
     """What ran where."""
     names: Sequence[str] = ("torch", "transformers", "ctranslate2", "fairseq")
     found = ", ".join(f"{name} {installed(name)}" for name in names if installed(name))
     cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     where = cpu[1] if cpu else platform.processor()
-    if given.device == "cuda":
+    if args.device == "cuda":
         where = torch.cuda.get_device_name()
-    where += f", {given.threads} threads, load {os.getloadavg()[0]:.1f}"
+    where += f", {args.threads} threads, load {os.getloadavg()[0]:.1f}"
     return f"{where}; Python {platform.python_version()}, {found}"
 
 

@@ -61,15 +61,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("types", nargs="*", help="model types of unitk list model_type; all")
     parser.add_argument("--texts", type=int, default=len(SAYINGS), help="texts, at most 6")
-    given = parser.parse_args()
+    args = parser.parse_args()
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     print(f"transformers {transformers.__version__}, torch {torch.__version__}\n")
     print("| type | " + " | ".join(COLUMNS) + " |\n" + "| --- " * (len(COLUMNS) + 1) + "|")
     # LTG-BERT has no class of the package
-    for name in given.types or [name for name in families() if name != "ltgbert"]:
+    for name in args.types or [name for name in families() if name != "ltgbert"]:
         with tempfile.TemporaryDirectory() as folder:
-            row = compare(name, Path(folder), SAYINGS[: given.texts])
+            row = compare(name, Path(folder), SAYINGS[: args.texts])
         print(f"| `{name}` | " + " | ".join(row.get(key, "") for key in COLUMNS) + " |", flush=True)
 
 
@@ -136,10 +136,10 @@ def logits_of(theirs: Any, model: Any, texts: tuple[str, ...]) -> list[Tensor]:
     """Those of transformers, at the slots that unitk is asked at."""
     found = []
     for example in model._lay_out(texts, target(texts, model)):
-        given = inputs(theirs, example.towers.get("enc", example.towers.get("x")))
+        inputs_of = inputs(theirs, example.towers.get("enc", example.towers.get("x")))
         if "dec" in example.towers:
-            given["decoder_input_ids"] = torch.from_numpy(example.towers["dec"].token)[None]
-        out = theirs(**given).logits[0]
+            inputs_of["decoder_input_ids"] = torch.from_numpy(example.towers["dec"].token)[None]
+        out = theirs(**inputs_of).logits[0]
         found.append(out[example.asks[0].rows[:, 0]])
     return found
 

@@ -31,20 +31,20 @@ def installed() -> bool:
     return find_spec("fairseq") is not None
 
 
-def decodes(case: Any, precision: str, given: argparse.Namespace) -> bool:
+def decodes(case: Any, precision: str, args: argparse.Namespace) -> bool:
     """Whether fairseq takes part in a case of `decode.py`."""
-    return case.arch == "bart_base" and (precision, given.device) == ("fp32", "cpu") and installed()
+    return case.arch == "bart_base" and (precision, args.device) == ("fp32", "cpu") and installed()
 
 
 def system(
-    case: Any, model: Any, sources: Ids, precision: str, given: argparse.Namespace, folder: Path
+    case: Any, model: Any, sources: Ids, precision: str, args: argparse.Namespace, folder: Path
 ) -> Iterator[tuple[str, Run]]:
     """Model and beam search of `fairseq-generate`, with unitk's weights, for `decode.py`."""
-    if decodes(case, precision, given):
+    if decodes(case, precision, args):
         logging.disable(logging.INFO)  # fairseq tells everybody's
         weights = {name: p.detach() for name, p in model.named_parameters()}
         words = dictionary(len(weights["embed.tokens.weight"]))
-        yield "fairseq", beam_search(weights, sources, words, case.new, given.beam)
+        yield "fairseq", beam_search(weights, sources, words, case.new, args.beam)
 
 
 def beam_search(

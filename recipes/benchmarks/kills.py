@@ -36,22 +36,18 @@ def main() -> None:
     parser.add_argument("--task", default="glm_infill")
     parser.add_argument("--arch", default="glm_tiny")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
-    given = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         data = sample(folder)
-        whole = started(given, data, folder / "whole", 0)
+        whole = started(args, data, folder / "whole", 0)
         assert whole.wait() == 0, (folder / "whole.txt").read_text()[-2000:]
-        killed, saving, waits = disturbed(given, data, folder / "killed")
+        killed, saving, waits = disturbed(args, data, folder / "killed")
         one, other = (
-            (
-                folder / run / "checkpoints" / f"step-{given.steps}" / "model.safetensors"
-            ).read_bytes()
+            (folder / run / "checkpoints" / f"step-{args.steps}" / "model.safetensors").read_bytes()
             for run in ("whole", "killed")
         )
-    print(
-        f"{given.ranks} ranks of {given.task}, {given.steps} updates: {killed} kills, {saving} of"
-    )
+    print(f"{args.ranks} ranks of {args.task}, {args.steps} updates: {killed} kills, {saving} of")
     print(f"them while a checkpoint was written; {statistics.median(waits):.1f} s (median) and")
     print(f"{max(waits):.1f} s at most from a start to its first update")
     print(f"weights after the last update: {'bit-equal' if one == other else 'DIFFERENT'}")
@@ -59,25 +55,25 @@ def main() -> None:
 
 
 def started(
-    given: argparse.Namespace, data: Path, run: Path, restarts: int
+    args: argparse.Namespace, data: Path, run: Path, restarts: int
 ) -> subprocess.Popen[bytes]:
     """The run under torchrun, which restarts it so many times."""
     words = (
-        f"-m torch.distributed.run --standalone --nproc-per-node {given.ranks}"
-        f" --max-restarts {restarts} -m unitk_cli train --task {given.task} --arch {given.arch}"
+        f"-m torch.distributed.run --standalone --nproc-per-node {args.ranks}"
+        f" --max-restarts {restarts} -m unitk_cli train --task {args.task} --arch {args.arch}"
         f" --data {data} --save-dir {run} --resume --valid none --device cpu --threads 1"
-        f" --max-steps {given.steps} --save-every 4 --log-every 1 --block-size 64 --writers none"
+        f" --max-steps {args.steps} --save-every 4 --log-every 1 --block-size 64 --writers none"
         " --max-tokens 256 --batch-tokens 512 --precision fp32 --seed 1"
     )
     with run.with_suffix(".txt").open("wb") as out:
         return subprocess.Popen([sys.executable, *words.split()], stdout=out, stderr=out)
 
 
-def disturbed(given: argparse.Namespace, data: Path, run: Path) -> tuple[int, int, list[float]]:
+def disturbed(args: argparse.Namespace, data: Path, run: Path) -> tuple[int, int, list[float]]:
     """Kill a rank at random moments: kills, those while a checkpoint was written, and waits."""
-    chance, killed, saving, waits = random.Random(given.seed), 0, 0, list[float]()
-    launcher, dead = started(given, data, run, given.kills), set[int]()
-    while killed < given.kills and (ranks := alive(launcher, given.ranks, dead)):
+    chance, killed, saving, waits = random.Random(args.seed), 0, 0, list[float]()
+    launcher, dead = started(args, data, run, args.kills), set[int]()
+    while killed < args.kills and (ranks := alive(launcher, args.ranks, dead)):
         began, least = time.monotonic(), None
         soon = chance.uniform(0, 3) if chance.random() < 0.25 else 1e6
         more, waited = chance.randint(1, 8), False

@@ -52,17 +52,17 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=120, help="updates of a run")
     parser.add_argument("--faults", type=float, default=0.0, help="share of requests that fail")
     parser.add_argument("--seed", type=int, default=0, help="of the moments and faults")
-    given = parser.parse_args()
+    args = parser.parse_args()
     torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as name, server(given.faults, given.seed) as client:
+    with tempfile.TemporaryDirectory() as name, server(args.faults, args.seed) as client:
         folder = Path(name)
         upload(client, sample(folder))
-        assert wait(start(given.steps, "whole", folder)) == 0, said(folder)
-        found = disturbed(given, client, folder)
-        equal = {weights(client, run, given.steps) for run in ("whole", *found["runs"])}
+        assert wait(start(args.steps, "whole", folder)) == 0, said(folder)
+        found = disturbed(args, client, folder)
+        equal = {weights(client, run, args.steps) for run in ("whole", *found["runs"])}
         leaked = [one.name for one in folder.glob("*.txt") if SECRET in one.read_text()]
         leaked += [key for key in keys(client, "") if leaks(client, key)]
-    print(f"{found['kills']} kills in {len(found['runs'])} runs of {given.steps} updates,")
+    print(f"{found['kills']} kills in {len(found['runs'])} runs of {args.steps} updates,")
     print(f"{found['partial']} left files of an incomplete checkpoint")
     print(f"{found['told']} starts said where they go on; {found['lost']} not from the newest one")
     print(f"weights after the last update: {'bit-equal' if len(equal) == 1 else 'DIFFERENT'}")
@@ -199,19 +199,19 @@ def said(folder: Path) -> str:
     return "\n".join(one.read_text()[-1500:] for one in folder.glob("*.txt"))
 
 
-def disturbed(given: argparse.Namespace, client: Any, folder: Path) -> dict[str, Any]:
+def disturbed(args: argparse.Namespace, client: Any, folder: Path) -> dict[str, Any]:
     """Kill runs at random moments; what was seen."""
-    chance = random.Random(given.seed)
+    chance = random.Random(args.seed)
     found: dict[str, Any] = {"kills": 0, "partial": 0, "lost": 0, "told": 0, "runs": []}
-    while found["kills"] < given.kills:
+    while found["kills"] < args.kills:
         run = f"run-{len(found['runs'])}"
         found["runs"].append(run)
         newest, code = 0, None
         while code is None:
             log = folder / f"{run}.txt"
             before = log.stat().st_size if log.exists() else 0
-            process = start(given.steps, run, folder)
-            if found["kills"] < given.kills:
+            process = start(args.steps, run, folder)
+            if found["kills"] < args.kills:
                 code = kill(process, client, run, chance)
             else:
                 code = wait(process)

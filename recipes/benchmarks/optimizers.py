@@ -39,35 +39,35 @@ def main() -> None:
     parser.add_argument("--precision", default="auto")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--updates", type=int, default=20)
-    given = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        measure(given, given.data or sample(Path(folder)), Path(folder))
+        measure(args, args.data or sample(Path(folder)), Path(folder))
 
 
-def measure(given: argparse.Namespace, data: Path, folder: Path) -> None:
+def measure(args: argparse.Namespace, data: Path, folder: Path) -> None:
     """The same updates by every optimizer, in turns."""
     trainers = {}
-    for name in given.optimizers.split(","):
+    for name in args.optimizers.split(","):
         words = (
-            f"--data={data} --task={given.task} --arch={given.arch} --valid=none --max-steps=1000"
-            f" --arch.dropout=0 --max-tokens={given.max_tokens} --precision={given.precision}"
-            f" --threads={given.threads} --optimizer={name} --save-dir={folder}/{len(trainers)}"
+            f"--data={data} --task={args.task} --arch={args.arch} --valid=none --max-steps=1000"
+            f" --arch.dropout=0 --max-tokens={args.max_tokens} --precision={args.precision}"
+            f" --threads={args.threads} --optimizer={name} --save-dir={folder}/{len(trainers)}"
         )
         trainers[name] = Trainer(prepare(parse_train(words.split())))
         trainers[name].model.train()
     one = next(iter(trainers.values()))
     size = sum(parameter.numel() for parameter in one.model.parameters())
-    print(f"{given.task}, {given.arch}: {size / 1e6:.1f} M parameters, {one.precision}")
+    print(f"{args.task}, {args.arch}: {size / 1e6:.1f} M parameters, {one.precision}")
     whole: dict[str, list[float]] = {name: [] for name in trainers}
     alone: dict[str, list[float]] = {name: [] for name in trainers}
     losses: dict[str, list[float]] = {name: [] for name in trainers}
-    for update, *_ in islice(one.updates(), 2 + given.updates):
+    for update, *_ in islice(one.updates(), 2 + args.updates):
         for name, trainer in trainers.items():
             trainer.plan.step = timed(type(trainer.plan).step, trainer.plan, alone[name])
             timed(Trainer.update, trainer, whole[name])(update)
             losses[name].append(trainer.means.values("train", {})["train/loss"])
             trainer.means = Means()
-    first = whole[given.optimizers.split(",")[0]][2:]
+    first = whole[args.optimizers.split(",")[0]][2:]
     for name in trainers:
         took, own = whole[name][2:], alone[name][2:]  # the first two warm up
         ratio = median(a / b for a, b in zip(took, first, strict=True))
@@ -75,16 +75,16 @@ def measure(given: argparse.Namespace, data: Path, folder: Path) -> None:
         parts = [f"{mean(losses[name][a:b]):.4f}" for a, b in pairwise(at) if a < b]
         shown = f"{name:<10} {median(took):.3f} s  x {ratio:.3f}  own step {median(own):.3f} s"
         print(f"{shown}  loss {' '.join(parts)}")
-    print(f"{given.updates} updates, {given.threads} threads, torch {torch.__version__}")
+    print(f"{args.updates} updates, {args.threads} threads, torch {torch.__version__}")
 
 
 def timed(call: Callable[..., None], self: object, into: list[float]) -> Callable[..., None]:
     """The method, noting how long it takes."""
     clock = time.perf_counter if torch.cuda.is_available() else time.process_time
 
-    def noted(*given: object) -> None:
+    def noted(*args: object) -> None:
         start = clock()
-        call(self, *given)
+        call(self, *args)
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         into.append(clock() - start)

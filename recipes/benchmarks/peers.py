@@ -57,31 +57,31 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3, help="measured in a turn")
     parser.add_argument("--options", default="", help="of unitk's runs")
     parser.add_argument("--side", help="size, precision and side of one turn")
-    given = parser.parse_args()
-    if given.side:
-        size, precision, side = given.side.split(",")
+    args = parser.parse_args()
+    if args.side:
+        size, precision, side = args.side.split(",")
         peers = {"transformers": transformers_steps, "fairseq": fairseq_steps}
-        run = peers.get(side.partition(":")[0], partial(unitk_steps, given.options))
-        seconds, tokens = run(side, size, precision, given.shortest, given.steps + 1)
+        run = peers.get(side.partition(":")[0], partial(unitk_steps, args.options))
+        seconds, tokens = run(side, size, precision, args.shortest, args.steps + 1)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
         print(json.dumps([tokens / seconds, peak - LIBRARIES[0] if LIBRARIES else peak, peak]))
         return
-    others = given.task.split(",") if given.task else [f"{given.peer}:{given.model}"]
-    if given.peer == "fairseq" and given.model != "mlm":
-        sys.exit(f"--peer fairseq trains --model mlm, got {given.model}")
-    if not given.task and given.peer == "transformers":
+    others = args.task.split(",") if args.task else [f"{args.peer}:{args.model}"]
+    if args.peer == "fairseq" and args.model != "mlm":
+        sys.exit(f"--peer fairseq trains --model mlm, got {args.model}")
+    if not args.task and args.peer == "transformers":
         if not (find_spec("transformers") and find_spec("accelerate")):
             sys.exit("the other side is not installed: pip install transformers accelerate")
-    if not given.task and given.peer == "fairseq" and not fairseq_peer.installed():
+    if not args.task and args.peer == "fairseq" and not fairseq_peer.installed():
         sys.exit(fairseq_peer.LACKING)
     width = max(24, 16 + max(map(len, others)))
-    titles = f"{'tokens/s of ' + ', '.join(others):>{width}}{given.model:>9}{'ratio':>7}"
+    titles = f"{'tokens/s of ' + ', '.join(others):>{width}}{args.model:>9}{'ratio':>7}"
     print(f"{'':<14}{titles}{'memory':>16}{'process':>16}")
-    for size in given.sizes.split(","):
-        for precision in given.precision.split(","):
-            sides = [*others, given.model]
+    for size in args.sizes.split(","):
+        for precision in args.precision.split(","):
+            sides = [*others, args.model]
             turns = [
-                [turn(given, size, precision, side) for side in sides] for _ in range(given.turns)
+                [turn(args, size, precision, side) for side in sides] for _ in range(args.turns)
             ]
             *found, b = (
                 [max(column) for column in zip(*side, strict=True)]
@@ -96,10 +96,10 @@ def main() -> None:
                 )
 
 
-def turn(given: argparse.Namespace, size: str, precision: str, side: str) -> list[float]:
+def turn(args: argparse.Namespace, size: str, precision: str, side: str) -> list[float]:
     """Tokens a second and GB (training, process) of one side, in a process of its own."""
-    words = [f"--side={size},{precision},{side}", f"--shortest={given.shortest}"]
-    words += [f"--steps={given.steps}", f"--options={given.options}"]
+    words = [f"--side={size},{precision},{side}", f"--shortest={args.shortest}"]
+    words += [f"--steps={args.steps}", f"--options={args.options}"]
     done = subprocess.run(
         [sys.executable, __file__, *words], check=True, capture_output=True, text=True
     )
@@ -292,8 +292,8 @@ def architecture(task: str, size: str) -> str:
         sizes["num_segments"] = max(sizes["num_segments"], len(kind.segments))
         sizes |= {need: max(sizes.get(need, 0), 2 * LONGEST) for need in kind.needs}
     there = {field.name for field in fields(config)}
-    given = [(name.replace("_", "-"), n) for name, n in sizes.items() if name in there]
-    return " ".join([f"--arch {own}", *(f"--arch.{name} {n}" for name, n in given)])
+    options = [(name.replace("_", "-"), n) for name, n in sizes.items() if name in there]
+    return " ".join([f"--arch {own}", *(f"--arch.{name} {n}" for name, n in options)])
 
 
 def corpus(folder: Path, data: list[np.ndarray], task: str) -> Path:

@@ -54,17 +54,17 @@ def main() -> None:
     parser.add_argument("--megabytes", type=float, default=50, help="how much of the text")
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="the N of 1 and N")
     parser.add_argument("--repeats", type=int, default=5)
-    given = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        measure(given, Path(folder))
+        measure(args, Path(folder))
 
 
-def measure(given: argparse.Namespace, folder: Path) -> None:
+def measure(args: argparse.Namespace, folder: Path) -> None:
     """Take turns and print medians in MB of text a second."""
-    lines = first_lines(given.data, given.megabytes * 1e6)
+    lines = first_lines(args.data, args.megabytes * 1e6)
     text = folder / "text.txt"
     text.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    vocab = train_vocab(lines[:20_000], given.vocab_size, given.vocab_kind)
+    vocab = train_vocab(lines[:20_000], args.vocab_size, args.vocab_kind)
     vocab.save(folder / "vocab")
     processor = sentencepiece.SentencePieceProcessor(model_proto=vocab.model.data)
 
@@ -74,7 +74,7 @@ def measure(given: argparse.Namespace, folder: Path) -> None:
         with contextlib.redirect_stdout(io.StringIO()):
             preprocess.run([str(word) for word in words])
 
-    n = given.workers
+    n = args.workers
     some = lines[::SHARE]
     twin = in_tokenizers(vocab, processor)
     ways: dict[str, tuple[list[str], Callable[[], None]]] = {
@@ -87,7 +87,7 @@ def measure(given: argparse.Namespace, folder: Path) -> None:
     }
     speed: dict[str, list[float]] = {name: [] for name in ways}
     thrift: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(given.repeats):  # in turns, so that other load on the machine meets all
+    for _ in range(args.repeats):  # in turns, so that other load on the machine meets all
         for name, (work, way) in ways.items():
             start, before = time.perf_counter(), processor_time()
             way()
@@ -95,8 +95,8 @@ def measure(given: argparse.Namespace, folder: Path) -> None:
             speed[name].append(megabytes / (time.perf_counter() - start))
             thrift[name].append(megabytes / (processor_time() - before))
     print(
-        f"{num_bytes(lines) / 1e6:.1f} MB, {len(lines):,} lines, {len(vocab):,} {given.vocab_kind}"
-        f" ids, sentencepiece {sentencepiece.__version__}, median of {given.repeats}"
+        f"{num_bytes(lines) / 1e6:.1f} MB, {len(lines):,} lines, {len(vocab):,} {args.vocab_kind}"
+        f" ids, sentencepiece {sentencepiece.__version__}, median of {args.repeats}"
     )
     print(f"{'':<20} {'MB/s':>6} {'lowest to highest':>18} {'MB/processor s':>16}")
     for name, found in speed.items():

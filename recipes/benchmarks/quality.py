@@ -142,9 +142,9 @@ class Row:
         return math.nan
 
 
-def peer(modern: bool, size: int, train: Tensor, valid: Tensor, given: argparse.Namespace) -> Row:
+def peer(modern: bool, size: int, train: Tensor, valid: Tensor, args: argparse.Namespace) -> Row:
     """A script's model, optimizer and loop."""
-    updates, texts = given.updates, given.texts
+    updates, texts = args.updates, args.texts
     torch.manual_seed(1)
     net, drawn = Net(size, modern), torch.Generator().manual_seed(1)
     if modern:
@@ -194,16 +194,16 @@ def peer(modern: bool, size: int, train: Tensor, valid: Tensor, given: argparse.
     return Row("script" if modern else "gpt", advance, loss)
 
 
-def ours(flags: str, data: Path, folder: Path, valid: Tensor, given: argparse.Namespace) -> Row:
+def ours(flags: str, data: Path, folder: Path, valid: Tensor, args: argparse.Namespace) -> Row:
     """unitk's own training, by its defaults and some flags."""
     own = shlex.split(flags)
-    size = given.texts * WINDOW
+    size = args.texts * WINDOW
     if "--batch-tokens" in own:
         size = int(own[own.index("--batch-tokens") + 1])
     words = (
         f"--data={data} --task=lm --task.opening=none --task.ends=off --blocks=stream --valid=none"
         f" --block-size={WINDOW} --max-tokens={size} --seed=1"
-        f" --max-steps={given.updates * given.texts * WINDOW // size}"
+        f" --max-steps={args.updates * args.texts * WINDOW // size}"
         f" --device=cpu --precision=bf16 --save-dir={folder}"
     )
     one = Trainer(prepare(parse_train([*words.split(), *own])))
@@ -261,24 +261,24 @@ def main() -> None:
     parser.add_argument("--turn", type=int, default=20, help="updates of a turn")
     parser.add_argument("--windows", type=int, default=96, help="held-out windows")
     parser.add_argument("--unitk", action="append", default=[], help="flags of a further row")
-    given = parser.parse_args()
+    args = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        data, held = (given.data, given.valid) if given.data else corpora(folder)
+        data, held = (args.data, args.valid) if args.data else corpora(folder)
         train, text, vocab = ids_of(data), ids_of(held), open_vocab(data)
         valid = text[: len(text) // (WINDOW + 1) * (WINDOW + 1)].view(-1, WINDOW + 1)[
-            : given.windows
+            : args.windows
         ]
         size = len(vocab)
         # what the first token of a window says is not predicted
         bytes_ = sum(len(vocab.decode(ids[1:].tolist()).encode()) for ids in valid)
-        rows = [peer(modern, size, train, valid, given) for modern in (True, False)]
-        for number, flags in enumerate(["", *given.unitk]):
-            rows.append(ours(flags, data, folder / f"run{number}", valid, given))
-        for _ in range(given.updates // given.turn):
+        rows = [peer(modern, size, train, valid, args) for modern in (True, False)]
+        for number, flags in enumerate(["", *args.unitk]):
+            rows.append(ours(flags, data, folder / f"run{number}", valid, args))
+        for _ in range(args.updates // args.turn):
             for row in rows:
-                row.turn(given.turn * given.texts)
+                row.turn(args.turn * args.texts)
             print(
                 ", ".join(f"{row.name} {row.losses[-1] / bytes_:.4f}" for row in rows), flush=True
             )

@@ -36,23 +36,23 @@ def main() -> None:
     parser.add_argument("--max-tokens", type=int, default=4096, help="slots of a micro-batch")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--turns", type=int, default=3)
-    given = parser.parse_args()
-    ways: dict[int, list[tuple[float, float]]] = {1: [], given.ranks: []}
+    args = parser.parse_args()
+    ways: dict[int, list[tuple[float, float]]] = {1: [], args.ranks: []}
     with tempfile.TemporaryDirectory() as name:
         data = sample(Path(name))
-        for turn in range(given.turns):
+        for turn in range(args.turns):
             for ranks, found in ways.items():
                 run = Path(name) / f"{turn}-{ranks}"
-                [first], start = trained(given, data, run.with_suffix(".start"), ranks, 1)
-                events, busy = trained(given, data, run, ranks, given.steps)
+                [first], start = trained(args, data, run.with_suffix(".start"), ranks, 1)
+                events, busy = trained(args, data, run, ranks, args.steps)
                 thrift = (events[-1]["tokens"] - first["tokens"]) / (busy - start)
                 found += [(event["tokens/s"], thrift) for event in events[1:]]
     speeds = {
         ranks: [statistics.median(column) for column in zip(*found, strict=True)]
         for ranks, found in ways.items()
     }
-    print(f"{given.task}, {given.arch}, {given.precision}, updates of {given.ranks} x")
-    print(f"{given.max_tokens:,} slots; {'tokens/s':>10} {'tokens/processor s':>20}")
+    print(f"{args.task}, {args.arch}, {args.precision}, updates of {args.ranks} x")
+    print(f"{args.max_tokens:,} slots; {'tokens/s':>10} {'tokens/processor s':>20}")
     for ranks, (speed, thrift) in speeds.items():
         print(f"{ranks} ranks on {ranks} cores {speed:10,.0f} {thrift:20,.0f}")
     one, several = speeds.values()
@@ -60,16 +60,16 @@ def main() -> None:
 
 
 def trained(
-    given: argparse.Namespace, data: Path, run: Path, ranks: int, steps: int
+    args: argparse.Namespace, data: Path, run: Path, ranks: int, steps: int
 ) -> tuple[list[dict[str, Any]], float]:
     """What a run logs of each update, and its seconds of processor time."""
     cores = sorted(os.sched_getaffinity(0))[:ranks]
     words = (
-        f"-m unitk_cli train --task {given.task} --arch {given.arch} --data {data}"
+        f"-m unitk_cli train --task {args.task} --arch {args.arch} --data {data}"
         f" --save-dir {run} --valid none --device cpu --threads 1 --writers none --log-every 1"
-        f" --max-steps {steps} --block-size {given.block_size} --save-every {steps}"
-        f" --max-tokens {given.max_tokens} --batch-tokens {given.ranks * given.max_tokens}"
-        f" --precision {given.precision} --nproc {ranks}"
+        f" --max-steps {steps} --block-size {args.block_size} --save-every {steps}"
+        f" --max-tokens {args.max_tokens} --batch-tokens {args.ranks * args.max_tokens}"
+        f" --precision {args.precision} --nproc {ranks}"
     )
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(

@@ -40,15 +40,15 @@ def main() -> None:
     parser.add_argument("--cases", default="pairs,labels")
     parser.add_argument("--texts", type=int, default=128, help="pairs, or texts")
     parser.add_argument("--rounds", type=int, default=3)
-    given = parser.parse_args()
+    args = parser.parse_args()
     torch.set_num_threads(1)
-    for name in given.cases.split(","):
-        ours, theirs = {"pairs": pairs, "labels": labels}[name](given.texts)
-        turns = [[seconds(ours), seconds(theirs)] for _ in range(given.rounds + 1)]
+    for name in args.cases.split(","):
+        ours, theirs = {"pairs": pairs, "labels": labels}[name](args.texts)
+        turns = [[seconds(ours), seconds(theirs)] for _ in range(args.rounds + 1)]
         mine, peer = np.min(turns[1:], axis=0)  # without the first turn of each
         print(
-            f"{name}: unitk {given.texts / mine:.1f} a second, transformers "
-            f"{given.texts / peer:.1f}, ratio {peer / mine:.2f}",
+            f"{name}: unitk {args.texts / mine:.1f} a second, transformers "
+            f"{args.texts / peer:.1f}, ratio {peer / mine:.2f}",
             flush=True,
         )
 

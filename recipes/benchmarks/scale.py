@@ -51,22 +51,22 @@ def main() -> None:
     parser.add_argument("--max-tokens", type=int, default=16384, help="slots of a micro-batch")
     parser.add_argument("--data", type=Path, help="the corpus of a rank that starts (--rank)")
     parser.add_argument("--rank", type=int)
-    given = parser.parse_args()
-    if given.rank is not None:
-        print(json.dumps(start(given)))
+    args = parser.parse_args()
+    if args.rank is not None:
+        print(json.dumps(start(args)))
         return
     with tempfile.TemporaryDirectory() as name:
-        given.data = sparse(Path(name), int(given.tokens) // given.sentence, given.sentence)
-        size = (given.data / "tokens.bin").stat().st_size
-        print(f"{given.tokens:,.0f} tokens, {size / 1e9:.0f} GB, {given.ranks} ranks")
-        words = [*sys.argv[1:], "--data", str(given.data)]
+        args.data = sparse(Path(name), int(args.tokens) // args.sentence, args.sentence)
+        size = (args.data / "tokens.bin").stat().st_size
+        print(f"{args.tokens:,.0f} tokens, {size / 1e9:.0f} GB, {args.ranks} ranks")
+        words = [*sys.argv[1:], "--data", str(args.data)]
         told = []
-        for number in range(given.starts):
-            rank = number * (given.ranks - 1) // max(given.starts - 1, 1)
+        for number in range(args.starts):
+            rank = number * (args.ranks - 1) // max(args.starts - 1, 1)
             run = [sys.executable, __file__, *words, "--rank", str(rank)]
             told.append(json.loads(subprocess.check_output(run).splitlines()[-1]))
             print(f"rank {rank}: " + ", ".join(f"{k} {v}" for k, v in told[-1].items()), flush=True)
-        numbers, order = together(given)
+        numbers, order = together(args)
     same = {one["order"] for one in told} == {order}
     once = sorted(numbers) == list(range(len(numbers)))
     print(f"order of all starts: {'the same' if same else 'DIFFERENT'}; micro-batches of the first")
@@ -106,28 +106,28 @@ def sparse(folder: Path, sentences: int, size: int) -> Path:
     return made
 
 
-def feed_of(given: argparse.Namespace, rank: int) -> Feed:
+def feed_of(args: argparse.Namespace, rank: int) -> Feed:
     """What `unitk train` would read on a rank."""
     parsed = parse_train(
-        f"--data={given.data} --task={given.task} --valid=none --max-steps=9 --save-dir=run"
-        f" --blocks={given.blocks} --block-size={given.block_size} --max-tokens={given.max_tokens}"
-        f" --arch.max-positions={given.block_size}".split()
+        f"--data={args.data} --task={args.task} --valid=none --max-steps=9 --save-dir=run"
+        f" --blocks={args.blocks} --block-size={args.block_size} --max-tokens={args.max_tokens}"
+        f" --arch.max-positions={args.block_size}".split()
     )
     examples = open_data(parsed).train
     return Feed(
         examples=examples,
         seed=1,
-        max_tokens=given.max_tokens,
-        batch_tokens=given.ranks * given.max_tokens,
+        max_tokens=args.max_tokens,
+        batch_tokens=args.ranks * args.max_tokens,
         rank=rank,
-        world=given.ranks,
+        world=args.ranks,
     )
 
 
-def start(given: argparse.Namespace) -> dict[str, Any]:
+def start(args: argparse.Namespace) -> dict[str, Any]:
     """One rank from its start to its second update; the hash of its plan."""
     began = time.perf_counter()
-    feed = feed_of(given, given.rank)
+    feed = feed_of(args, args.rank)
     opened = time.perf_counter()
     found = list(islice(feed.updates(), 2))
     done = time.perf_counter()
@@ -157,11 +157,11 @@ class Planned(Feed):
         return self.made
 
 
-def together(given: argparse.Namespace) -> tuple[list[int], str]:
+def together(args: argparse.Namespace) -> tuple[list[int], str]:
     """The numbers of the micro-batches of the first update on all ranks; the hash of the plan."""
-    feed = feed_of(given, 0)
+    feed = feed_of(args, 0)
     plan, numbers = feed.plan(0), list[int]()
-    for rank in range(given.ranks):
+    for rank in range(args.ranks):
         one = Planned(**{**vars(feed), "rank": rank}, made=plan)
         numbers += next(one.updates()).numbers
     return numbers, order_of(plan)

@@ -176,7 +176,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--clients", type=int, default=24)
-    given = parser.parse_args()
+    args = parser.parse_args()
     known = cases()
     words = [sys.executable, "-m", "unitk_cli", "serve", "--port", "0", "--timeout", "600"]
     words += ["--checkpoint", BUNDLED, "--checkpoint", QUESTIONS]
@@ -184,7 +184,7 @@ def main() -> int:
     try:
         assert server.stderr is not None
         address = server.stderr.readline().split()[-1]
-        return int(asyncio.run(load(address, known, given, server.pid)) > 0)
+        return int(asyncio.run(load(address, known, args, server.pid)) > 0)
     finally:
         server.terminate()
         server.wait(60)

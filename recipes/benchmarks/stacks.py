@@ -34,20 +34,20 @@ def main() -> None:
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--rounds", type=int, default=9)
-    given = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        data = given.data or sample(Path(folder))
-        trainers = [trainer(given, data, Path(folder), words) for words in given.stacks]
-        compare(given, trainers)
+        data = args.data or sample(Path(folder))
+        trainers = [trainer(args, data, Path(folder), words) for words in args.stacks]
+        compare(args, trainers)
 
 
-def trainer(given: argparse.Namespace, data: Path, folder: Path, words: str) -> Trainer:
+def trainer(args: argparse.Namespace, data: Path, folder: Path, words: str) -> Trainer:
     """What `unitk train` would train with."""
     arch, *options = words.split()
     flags = (
-        f"--data={data} --task={given.task} --arch={arch} --arch.dropout=0 --valid=none"
-        f" --arch.attention-dropout=0 --max-steps=1000 --block-size={given.block_size}"
-        f" --max-tokens={given.max_tokens} --device={given.device} --precision={given.precision}"
+        f"--data={data} --task={args.task} --arch={arch} --arch.dropout=0 --valid=none"
+        f" --arch.attention-dropout=0 --max-steps=1000 --block-size={args.block_size}"
+        f" --max-tokens={args.max_tokens} --device={args.device} --precision={args.precision}"
         f" --save-dir={folder / 'run'}"
     )
     own = [f"--arch.{option}" for option in options]
@@ -56,12 +56,12 @@ def trainer(given: argparse.Namespace, data: Path, folder: Path, words: str) -> 
     return made
 
 
-def compare(given: argparse.Namespace, trainers: list[Trainer]) -> None:
+def compare(args: argparse.Namespace, trainers: list[Trainer]) -> None:
     """Time the same updates in turns; the first one is for warming up."""
-    updates = [update for update, *_ in islice(trainers[0].updates(), given.rounds + 1)]
+    updates = [update for update, *_ in islice(trainers[0].updates(), args.rounds + 1)]
     turns = [[seconds(one, update) for one in trainers] for update in updates][1:]
-    print(f"{given.task}, {given.precision}, torch {torch.__version__}: milliseconds an update")
-    for number, (name, one) in enumerate(zip(given.stacks, trainers, strict=True)):
+    print(f"{args.task}, {args.precision}, torch {torch.__version__}: milliseconds an update")
+    for number, (name, one) in enumerate(zip(args.stacks, trainers, strict=True)):
         size = sum(parameter.numel() for parameter in one.model.parameters()) / 1e6
         median = statistics.median(turn[number] for turn in turns)
         ratio = statistics.median(turn[number] / turn[0] for turn in turns)

@@ -23,13 +23,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("words", nargs="+", help="a verb and its options, after --")
-    given = parser.parse_args()
+    args = parser.parse_args()
     ways = {
         "import torch": ["-c", "import torch; print(1, flush=True)"],
-        f"unitk {given.words[0]}": ["-m", "unitk_cli", *given.words],
+        f"unitk {args.words[0]}": ["-m", "unitk_cli", *args.words],
     }
     found: dict[str, list[Sequence[float]]] = {name: [] for name in ways}
-    for _ in range(given.rounds):
+    for _ in range(args.rounds):
         for name, words in ways.items():
             found[name].append(timed(words))
     heads = ("first line, s", "processor s", "end, s", "processor s")

@@ -52,14 +52,14 @@ def main() -> None:
     parser.add_argument("--warm", type=int, default=1, help="updates before those measured")
     parser.add_argument("--flags", default="", help="further flags of unitk train, in quotes")
     parser.add_argument("--build", default=OBJECTIVES, help="tasks whose examples are built, or ''")
-    given = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        data = given.data or sample(Path(folder))
-        for task in filter(None, given.build.split(",")):
+        data = args.data or sample(Path(folder))
+        for task in filter(None, args.build.split(",")):
             arch = registry.get("task", task).arch
-            other = argparse.Namespace(**{**vars(given), "task": task, "arch": arch})
+            other = argparse.Namespace(**{**vars(args), "task": task, "arch": arch})
             build_examples(trainer(other, data, Path(folder), "fp32"))
-        train(given, data, Path(folder))
+        train(args, data, Path(folder))
 
 
 def sample(folder: Path) -> Path:
@@ -69,14 +69,14 @@ def sample(folder: Path) -> Path:
     return folder / "corpus"
 
 
-def trainer(given: argparse.Namespace, data: Path, folder: Path, precision: str) -> Trainer:
+def trainer(args: argparse.Namespace, data: Path, folder: Path, precision: str) -> Trainer:
     """What `unitk train` would train with."""
     words = (
-        f"--data={data} --task={given.task} --arch={given.arch} --valid=none --max-steps=1000"
-        f" --block-size={given.block_size} --max-tokens={given.max_tokens} --device={given.device}"
+        f"--data={data} --task={args.task} --arch={args.arch} --valid=none --max-steps=1000"
+        f" --block-size={args.block_size} --max-tokens={args.max_tokens} --device={args.device}"
         f" --precision={precision} --save-dir={folder / 'run'}"
     )
-    flags = shlex.split(given.flags)
+    flags = shlex.split(args.flags)
     made = Trainer(prepare(parse_train([*words.split(), *flags])))
     made.model.train()
     return made
@@ -109,24 +109,24 @@ def build_examples(one: Trainer) -> None:
     )
 
 
-def train(given: argparse.Namespace, data: Path, folder: Path) -> None:
+def train(args: argparse.Namespace, data: Path, folder: Path) -> None:
     """The same updates in every precision and with every number of threads, in turns."""
-    ways = [(int(t), p) for t in given.threads.split(",") for p in given.precision.split(",")]
-    trainers = {precision: trainer(given, data, folder, precision) for _, precision in ways}
+    ways = [(int(t), p) for t in args.threads.split(",") for p in args.precision.split(",")]
+    trainers = {precision: trainer(args, data, folder, precision) for _, precision in ways}
     one = next(iter(trainers.values()))
     size = sum(parameter.numel() for parameter in one.model.parameters())
-    print(f"{given.task}, {given.arch}: {size / 1e6:.1f} M parameters, on {one.device.type}")
+    print(f"{args.task}, {args.arch}: {size / 1e6:.1f} M parameters, on {one.device.type}")
     began = time.process_time()
-    made = list(islice(one.updates(), given.warm + given.updates))
-    building = (time.process_time() - began) / len(made) * given.updates
-    warm, updates = ([one[0] for one in part] for part in (made[: given.warm], made[given.warm :]))
+    made = list(islice(one.updates(), args.warm + args.updates))
+    building = (time.process_time() - began) / len(made) * args.updates
+    warm, updates = ([one[0] for one in part] for part in (made[: args.warm], made[args.warm :]))
     tokens, slots = (
-        sum(n for _, n, _ in made[given.warm :]),
+        sum(n for _, n, _ in made[args.warm :]),
         sum(b.num_real for u in updates for b in u.batches),
     )
     work = sum(operations(one, update) for update in updates)
     best: dict[tuple[int, str], tuple[float, float]] = {}
-    for _ in range(given.rounds):
+    for _ in range(args.rounds):
         for way in ways:
             threads, precision = way
             torch.set_num_threads(threads)
@@ -144,7 +144,7 @@ def train(given: argparse.Namespace, data: Path, folder: Path) -> None:
         print(
             f"{name:<18} {slots / seconds:9,.0f} {tokens / seconds:9,.0f}"
             f" {tokens / processor:19,.0f} {share:10.0%} {data_share:6.1%}"
-            f" {given.updates / seconds:9.1f} {loss:7.4f}"
+            f" {args.updates / seconds:9.1f} {loss:7.4f}"
         )
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     if one.device.type == "cuda":

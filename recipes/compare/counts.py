@@ -63,15 +63,15 @@ def main():
     parser.add_argument("--dest", type=Path)
     parser.add_argument("--updates", nargs=4, metavar=("STEPS", "WHAT", "THAT", "OWN"))
     parser.add_argument("words", nargs=argparse.REMAINDER)
-    given = parser.parse_args()
-    if given.updates:
-        steps, what, *paths = given.updates
+    args = parser.parse_args()
+    if args.updates:
+        steps, what, *paths = args.updates
         that, own = (json.loads(Path(path).read_text())[what] for path in paths)
         print(round(int(steps) * that / own))
         return
     with TemporaryDirectory() as folder:
-        found = counted(given.words[1:], Path(folder) / "run")
-    given.dest.write_text(json.dumps(found) + "\n", encoding="utf-8")
+        found = counted(args.words[1:], Path(folder) / "run")
+    args.dest.write_text(json.dumps(found) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

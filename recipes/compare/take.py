@@ -35,12 +35,12 @@ def main():
     parser.add_argument("--squad", type=Path, required=True, help="SQuAD's json, gzipped")
     parser.add_argument("--questions", type=int, required=True)
     parser.add_argument("--dest", type=Path, required=True)
-    given = parser.parse_args()
-    with gzip.open(given.squad, "rt", encoding="utf-8") as file:
+    args = parser.parse_args()
+    with gzip.open(args.squad, "rt", encoding="utf-8") as file:
         squad = json.load(file)
-    squad["data"], count = taken(squad["data"], given.questions)
-    given.dest.write_text(json.dumps(squad, ensure_ascii=False), encoding="utf-8")
-    print(f"{given.dest}: {count:,} questions")
+    squad["data"], count = taken(squad["data"], args.questions)
+    args.dest.write_text(json.dumps(squad, ensure_ascii=False), encoding="utf-8")
+    print(f"{args.dest}: {count:,} questions")
 
 
 if __name__ == "__main__":

@@ -108,10 +108,10 @@ def main() -> None:
     parser.add_argument("dest", type=Path)
     parser.add_argument("sets", nargs="+", choices=list(SETS))
     parser.add_argument("--rows", type=int)
-    given = parser.parse_args()
-    given.dest.mkdir(parents=True, exist_ok=True)
-    for name in given.sets:
-        collect(given.folder, given.dest, name, given.rows)
+    args = parser.parse_args()
+    args.dest.mkdir(parents=True, exist_ok=True)
+    for name in args.sets:
+        collect(args.folder, args.dest, name, args.rows)
 
 
 if __name__ == "__main__":

@@ -38,23 +38,21 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("dest", type=Path)
     parser.add_argument("--rows", type=int, required=True)
-    given = parser.parse_args()
-    train = read(given.folder, "train") or read(given.folder, "test")
-    dev = read(given.folder, "dev")
+    args = parser.parse_args()
+    train = read(args.folder, "train") or read(args.folder, "test")
+    dev = read(args.folder, "dev")
     if not train or not dev:
-        raise SystemExit(
-            f"DATA: {given.folder} lacks sentiment.dev.0 or sentiment.train.0 (or .gz)"
-        )
+        raise SystemExit(f"DATA: {args.folder} lacks sentiment.dev.0 or sentiment.train.0 (or .gz)")
     rng = random.Random(1)
     rng.shuffle(train)
     rng.shuffle(dev)
-    given.dest.mkdir(parents=True, exist_ok=True)
-    parts = {"train": train[: given.rows], "valid": dev[: min(500, len(dev) // 2)]}
+    args.dest.mkdir(parents=True, exist_ok=True)
+    parts = {"train": train[: args.rows], "valid": dev[: min(500, len(dev) // 2)]}
     parts["test"] = dev[len(parts["valid"]) :][:1000]
     for name, rows in parts.items():
         lines = (json.dumps({"text": text, "label": label}) + "\n" for text, label in rows)
-        (given.dest / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
-        plain = given.dest / f"{'texts' if name == 'train' else name}.txt"
+        (args.dest / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
+        plain = args.dest / f"{'texts' if name == 'train' else name}.txt"
         plain.write_text("".join(text + "\n" for text, _ in rows), encoding="utf-8")
 
 

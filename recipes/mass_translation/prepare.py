@@ -26,22 +26,22 @@ def main():
         parser.add_argument(f"--{split}", type=Path, nargs=2, required=True)
     parser.add_argument("--pairs", type=int, required=True, help="pairs to fine-tune on")
     parser.add_argument("--dest", type=Path, required=True)
-    given = parser.parse_args()
-    given.dest.mkdir(parents=True, exist_ok=True)
-    train = [lines(path) for path in given.train]
+    args = parser.parse_args()
+    args.dest.mkdir(parents=True, exist_ok=True)
+    train = [lines(path) for path in args.train]
     if len(train[0]) != len(train[1]):
         parser.error(f"--train: {len(train[0]):,} sources, {len(train[1]):,} targets")
-    middle = (given.pairs + len(train[0])) // 2
-    if not given.pairs < middle < len(train[0]):
-        parser.error(f"--pairs {given.pairs}: --train has {len(train[0]):,}, and none is left")
+    middle = (args.pairs + len(train[0])) // 2
+    if not args.pairs < middle < len(train[0]):
+        parser.error(f"--pairs {args.pairs}: --train has {len(train[0]):,}, and none is left")
     for language in (0, 1):
-        mono = train[0][given.pairs : middle] if language == 0 else train[1][middle:]
-        texts = {"pairs": train[language][: given.pairs], "mono": mono}
-        texts |= {"valid": lines(given.valid[language]), "test": lines(given.test[language])}
+        mono = train[0][args.pairs : middle] if language == 0 else train[1][middle:]
+        texts = {"pairs": train[language][: args.pairs], "mono": mono}
+        texts |= {"valid": lines(args.valid[language]), "test": lines(args.test[language])}
         for name, text in texts.items():
-            path = given.dest / f"{name}.{language}"
+            path = args.dest / f"{name}.{language}"
             path.write_text("".join(f"{line}\n" for line in text), encoding="utf-8")
-    print(f"{given.dest}: {given.pairs:,} pairs, {middle - given.pairs:,} texts of language 0")
+    print(f"{args.dest}: {args.pairs:,} pairs, {middle - args.pairs:,} texts of language 0")
 
 
 if __name__ == "__main__":

@@ -37,27 +37,27 @@ def main() -> None:
     parser.add_argument("name", help="what the model is called")
     parser.add_argument("--task", help="of several tasks the one that it decodes as by default")
     parser.add_argument("--dest", type=Path, default=pretrained.FOLDER)
-    given = parser.parse_args()
-    checkpoint = find_checkpoint(given.run)
+    args = parser.parse_args()
+    checkpoint = find_checkpoint(args.run)
     weights = best(checkpoint)
-    state = read_state(checkpoint) | {"optimizer": {}, "default_task": given.task}
+    state = read_state(checkpoint) | {"optimizer": {}, "default_task": args.task}
     # where it was trained is no matter
     config, paths = state["config"], ("data", "valid", "save_dir", "init_from")
     config |= {key: Path(config[key]).name for key in paths if config.get(key)}
-    with new_folder(given.dest / given.name, "--dest", replace=True) as folder:
+    with new_folder(args.dest / args.name, "--dest", replace=True) as folder:
         half = {name: tensor.to(torch.bfloat16) for name, tensor in weights.items()}
         save_tensors(half, folder / WEIGHTS)
         (folder / "state.json").write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
         Vocab.load(checkpoint / "vocab").save(folder / "vocab")
-        card = (HERE / f"{given.name}.md").read_text(encoding="utf-8")
+        card = (HERE / f"{args.name}.md").read_text(encoding="utf-8")
         size = sum(tensor.numel() for tensor in weights.values())
-        card = card.replace("{about}", about(state, size)).replace("{curve}", curve(given.run))
+        card = card.replace("{about}", about(state, size)).replace("{curve}", curve(args.run))
         (folder / "README.md").write_text(card, encoding="utf-8")
         seal(folder)
-        if (meant := HERE / f"{given.name}.yaml").exists():
+        if (meant := HERE / f"{args.name}.yaml").exists():
             shutil.copy(meant, folder / NAME)
-    total = sum(path.stat().st_size for path in (given.dest / given.name).rglob("*.*"))
-    print(f"{given.dest / given.name}: {total / 1e6:.1f} MB")
+    total = sum(path.stat().st_size for path in (args.dest / args.name).rglob("*.*"))
+    print(f"{args.dest / args.name}: {total / 1e6:.1f} MB")
 
 
 def best(checkpoint: Path) -> dict[str, torch.Tensor]:

@@ -43,17 +43,17 @@ def main():
     parser.add_argument("--texts", type=Path, nargs="+", required=True)
     parser.add_argument("--held-out", type=Path, nargs="+", required=True)
     parser.add_argument("--dest", type=Path, required=True)
-    given = parser.parse_args()
-    found = lines(given.sentences)
-    for path in given.texts:
+    args = parser.parse_args()
+    found = lines(args.sentences)
+    for path in args.texts:
         for record in records(path, ("text",), format_of(path, "auto", "--texts")):
             several = split(record.text("text"))
             found += [one for one in several if 3 <= one.count(" ") <= 13 and PLAIN.fullmatch(one)]
-    held_out = {line for path in given.held_out for line in lines(path)}
+    held_out = {line for path in args.held_out for line in lines(path)}
     kept = [one for one in dict.fromkeys(found) if one not in held_out]
     random.Random(1).shuffle(kept)
-    given.dest.write_text("".join(f"{one}\n" for one in kept), encoding="utf-8")
-    print(f"{given.dest}: {len(kept):,} sentences")
+    args.dest.write_text("".join(f"{one}\n" for one in kept), encoding="utf-8")
+    print(f"{args.dest}: {len(kept):,} sentences")
 
 
 if __name__ == "__main__":

@@ -16,11 +16,11 @@ def main():
     parser.add_argument("--squad", type=Path, required=True, help="SQuAD's json, gzipped")
     parser.add_argument("--dest", type=Path, required=True)
     parser.add_argument("--times", type=int, default=1, help="write all of it so often")
-    given = parser.parse_args()
-    with gzip.open(given.squad, "rt", encoding="utf-8") as file:
+    args = parser.parse_args()
+    with gzip.open(args.squad, "rt", encoding="utf-8") as file:
         articles = json.load(file)["data"]
-    with given.dest.open("w", encoding="utf-8") as file:
-        for article in articles * given.times:
+    with args.dest.open("w", encoding="utf-8") as file:
+        for article in articles * args.times:
             found = (" ".join(one["context"].split()) for one in article["paragraphs"])
             text = "\n".join(dict.fromkeys(found))  # some paragraphs stand there twice
             file.write(json.dumps({"text": text}) + "\n")

@@ -48,13 +48,13 @@ def main() -> None:
     parser.add_argument("dest", type=Path)
     parser.add_argument("sets", nargs="+")
     parser.add_argument("--rows", type=int)
-    given = parser.parse_args()
-    given.dest.mkdir(parents=True, exist_ok=True)
-    for name in given.sets:
-        for part, some in split(given.folder / name).items():
-            some = some[: given.rows] if part == "train" else some
+    args = parser.parse_args()
+    args.dest.mkdir(parents=True, exist_ok=True)
+    for name in args.sets:
+        for part, some in split(args.folder / name).items():
+            some = some[: args.rows] if part == "train" else some
             lines = (json.dumps(one, ensure_ascii=False) + "\n" for one in some)
-            (given.dest / f"{name}.{part}.jsonl").write_text("".join(lines), encoding="utf-8")
+            (args.dest / f"{name}.{part}.jsonl").write_text("".join(lines), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -31,8 +31,8 @@ class Options:
 @verb(Options, words="texts")
 def run(parsed: Parsed) -> None:
     """Print them."""
-    given: Options = parsed.main
-    require(len(given.texts) > 0, "a text is needed")
-    vocab = open_vocab(given.vocab)
-    for text in given.texts:
+    options: Options = parsed.main
+    require(len(options.texts) > 0, "a text is needed")
+    vocab = open_vocab(options.vocab)
+    for text in options.texts:
         print(*vocab.pieces(vocab.encode(text)))

@@ -51,12 +51,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     for name in ("squad", "lists", "dest"):
         parser.add_argument(f"--{name}", type=Path, required=True)
-    given = parser.parse_args()
-    lists = {name: read(given.lists / f"doclist-{name}.txt").split("\n") for name in SPLITS}
-    given.dest.mkdir(parents=True, exist_ok=True)
-    for name, found in split(articles(given.squad), lists).items():
+    args = parser.parse_args()
+    lists = {name: read(args.lists / f"doclist-{name}.txt").split("\n") for name in SPLITS}
+    args.dest.mkdir(parents=True, exist_ok=True)
+    for name, found in split(articles(args.squad), lists).items():
         text = json.dumps({"version": "1.1", "data": found}, ensure_ascii=False)
-        (given.dest / f"{name}.json.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
+        (args.dest / f"{name}.json.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
         paragraphs = [paragraph for article in found for paragraph in article["paragraphs"]]
         count = sum(len(paragraph["qas"]) for paragraph in paragraphs)
         print(f"{name}: {len(found)} articles, {len(paragraphs):,} paragraphs, {count:,} questions")

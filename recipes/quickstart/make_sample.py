@@ -82,17 +82,17 @@ def main():
     parser.add_argument("--openstax", type=Path, required=True, help="openstax.train.jsonl.gz, ...")
     parser.add_argument("--squad", type=Path, required=True, help="train.json.gz, ...")
     parser.add_argument("--dest", type=Path, default=Path(__file__).parent / "data")
-    given = parser.parse_args()
+    args = parser.parse_args()
     for split, size in TEXT_BYTES.items():
         name = f"openstax.{split}.jsonl.gz"
-        lines = sample_documents(read(given.openstax / name).removesuffix("\n").split("\n"), size)
-        write(given.dest / "openstax-ccby" / name, "".join(line + "\n" for line in lines))
+        lines = sample_documents(read(args.openstax / name).removesuffix("\n").split("\n"), size)
+        write(args.dest / "openstax-ccby" / name, "".join(line + "\n" for line in lines))
         texts = [json.loads(line)["text"] for line in lines]
         print(f"{name}: {len(texts)} documents, {sum(map(len, map(str.encode, texts))):,} bytes")
     for split, count in QUESTIONS.items():
         name = f"{split}.json.gz"
-        squad = sample_questions(json.loads(read(given.squad / name)), count)
-        write(given.dest / "squad-v1.1-nqg-split" / name, json.dumps(squad, ensure_ascii=False))
+        squad = sample_questions(json.loads(read(args.squad / name)), count)
+        write(args.dest / "squad-v1.1-nqg-split" / name, json.dumps(squad, ensure_ascii=False))
         paragraphs = [p for article in squad["data"] for p in article["paragraphs"]]
         print(
             f"{name}: {len(squad['data'])} articles, {len(paragraphs)} paragraphs,"

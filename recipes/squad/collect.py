@@ -51,15 +51,15 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("dest", type=Path)
     parser.add_argument("--rows", type=int)
-    given = parser.parse_args()
+    args = parser.parse_args()
     parts = {
-        "train": thinned(read(given.folder, "train"), given.rows),
-        "dev": read(given.folder, "dev"),
+        "train": thinned(read(args.folder, "train"), args.rows),
+        "dev": read(args.folder, "dev"),
     }
-    given.dest.mkdir(parents=True, exist_ok=True)
+    args.dest.mkdir(parents=True, exist_ok=True)
     for part, squad in parts.items():
         text = json.dumps(squad, ensure_ascii=False)
-        (given.dest / f"{part}.json").write_text(text, encoding="utf-8")
+        (args.dest / f"{part}.json").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -49,15 +49,15 @@ def chunks(folder):
         yield split, several or sys.exit(f"--chunks {folder}: no {name}.bin or {name}_000.bin")
 
 
-def records(given):
+def records(args):
     """Split -> the id and the pair of each text."""
-    if given.chunks:
-        for split, paths in chunks(given.chunks):
+    if args.chunks:
+        for split, paths in chunks(args.chunks):
             pairs = (pair for path in paths for pair in read_chunk(path))
             yield split, ((f"{split}-{i}", pair) for i, pair in enumerate(pairs))
         return
-    found = stories(given.stories, given.lists) if given.stories else pages(given.pages, given.ids)
-    read = read_story if given.stories else read_bbc
+    found = stories(args.stories, args.lists) if args.stories else pages(args.pages, args.ids)
+    read = read_story if args.stories else read_bbc
     for split, paths in found:
         yield split, ((path.stem, read(path)) for path in paths)
 
@@ -68,14 +68,14 @@ def main():
     for name in ("lists", "chunks", "pages", "ids"):
         parser.add_argument(f"--{name}", type=Path)
     parser.add_argument("--dest", type=Path, required=True)
-    given = parser.parse_args()
-    ways = given.stories and given.lists, given.chunks, given.pages and given.ids
+    args = parser.parse_args()
+    ways = args.stories and args.lists, args.chunks, args.pages and args.ids
     if sum(map(bool, ways)) != 1:
         parser.error("give --stories and --lists, or --chunks, or --pages and --ids")
-    given.dest.mkdir(parents=True, exist_ok=True)
-    for split, pairs in records(given):
+    args.dest.mkdir(parents=True, exist_ok=True)
+    for split, pairs in records(args):
         count = 0
-        with gzip.open(given.dest / f"{split}.jsonl.gz", "wt", encoding="utf-8") as file:
+        with gzip.open(args.dest / f"{split}.jsonl.gz", "wt", encoding="utf-8") as file:
             for name, pair in pairs:
                 record = {"id": name, "source": pair.source[0], "target": pair.target}
                 file.write(json.dumps(record, ensure_ascii=False) + "\n")

@@ -31,14 +31,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--scitldr", type=Path, required=True, help="train.jsonl.gz, ...")
     parser.add_argument("--dest", type=Path, default=Path(__file__).parent / "data" / "scitldr-a")
-    given = parser.parse_args()
-    given.dest.mkdir(parents=True, exist_ok=True)
+    args = parser.parse_args()
+    args.dest.mkdir(parents=True, exist_ok=True)
     for split, count in PAPERS.items():
         name = f"{split}.jsonl.gz"
-        with gzip.open(given.scitldr / name, "rt", encoding="utf-8") as file:
+        with gzip.open(args.scitldr / name, "rt", encoding="utf-8") as file:
             records = sample(file, count)
         text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
-        (given.dest / name).write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+        (args.dest / name).write_bytes(gzip.compress(text.encode(), 9, mtime=0))
         print(f"{name}: {len(records)} papers, {sum(len(r['target']) for r in records)} summaries")
 
 

@@ -37,13 +37,13 @@ COLUMNS = {
 }
 
 
-def read_test(given: argparse.Namespace) -> list[PairText]:
+def read_test(args: argparse.Namespace) -> list[PairText]:
     """The test set, with all references."""
-    if given.test_source_file:
-        both = pair_blocks(given.test_source_file, given.test_target_file)
+    if args.test_source_file:
+        both = pair_blocks(args.test_source_file, args.test_target_file)
         return [pair for block in both for pair in block.pairs]
-    names = [tuple(text.split(",")) for text in (given.source_field, given.target_field)]
-    return list(read_records(given.test, Fields(*names, given.sentence_mark, given.skip_empty)))
+    names = [tuple(text.split(",")) for text in (args.source_field, args.target_field)]
+    return list(read_records(args.test, Fields(*names, args.sentence_mark, args.skip_empty)))
 
 
 def row(texts: list[str], pairs: list[PairText], separator: str) -> dict[str, float]:
@@ -77,13 +77,13 @@ def main() -> None:
     for name in ("source-field", "target-field", "sentence-mark"):
         parser.add_argument(f"--{name}", default="")
     parser.add_argument("--skip-empty", action="store_true")
-    given = parser.parse_args()
-    run, separator = given.run, given.sentence_mark or "<q>"
-    pairs, written = read_test(given), outputs(given.run)
+    args = parser.parse_args()
+    run, separator = args.run, args.sentence_mark or "<q>"
+    pairs, written = read_test(args), outputs(args.run)
     assert len(pairs) == len(written), f"{len(written)} outputs for {len(pairs)} sources"
     leads = [split_sentences(pair.source[-1], "punct") for pair in pairs]
     first, three = (
-        [join_sentences(lead[:n], given.sentence_mark) for lead in leads] for n in (1, 3)
+        [join_sentences(lead[:n], args.sentence_mark) for lead in leads] for n in (1, 3)
     )
     by_rule = [announcing(lead) for lead in leads]
     sources = [pair.source[-1] for pair in pairs]

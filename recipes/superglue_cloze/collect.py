@@ -127,10 +127,10 @@ def main() -> None:
     parser.add_argument("dest", type=Path)
     parser.add_argument("sets", nargs="+", choices=list(NAMES))
     parser.add_argument("--most", type=int)
-    given = parser.parse_args()
-    given.dest.mkdir(parents=True, exist_ok=True)
-    for name in given.sets:
-        collect(given.folder, given.dest, name, given.most)
+    args = parser.parse_args()
+    args.dest.mkdir(parents=True, exist_ok=True)
+    for name in args.sets:
+        collect(args.folder, args.dest, name, args.most)
 
 
 if __name__ == "__main__":

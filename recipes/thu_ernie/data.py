@@ -100,12 +100,12 @@ def read_vectors(path: Path) -> tuple[list[str], np.ndarray]:
     return [row[0] for row in rows], np.array([row[1:] for row in rows], float)
 
 
-def wiki(path: Path, folder: Path, given: Path | None = None) -> None:
+def wiki(path: Path, folder: Path, vector_file: Path | None = None) -> None:
     """Linked records, vectors, and names."""
     parts = {"train": [], "valid": []}
     for number, record in enumerate(one for article in read(path) for one in records(article)):
         parts["valid" if number % 10 == 9 else "train"].append(record)
-    names, found = read_vectors(given) if given else vectors(parts["train"])
+    names, found = read_vectors(vector_file) if vector_file else vectors(parts["train"])
     known = {*names}
     for name, rows in parts.items():
         for row in rows:  # others have no vector

@@ -28,8 +28,8 @@ LONGEST, TEXTS = 200, 32
 @torch.inference_mode()
 def main(checkpoint: str, corpus: str, weights: str) -> None:
     """Predict the entities of a linked corpus."""
-    given = Settings.of_texts({"task.random_none_keep": weights}, Origin.FLAG)
-    found, held = load(Path(checkpoint), given=given), open_corpus(Path(corpus))
+    settings = Settings.of_texts({"task.random_none_keep": weights}, Origin.FLAG)
+    found, held = load(Path(checkpoint), given=settings), open_corpus(Path(corpus))
     task, rng, made = found.task, np.random.default_rng(0), []
     task = task.with_trained(labels=tuple(held.labels))
     for number in range(len(held)):

@@ -33,28 +33,28 @@ def main():
     parser.add_argument("--langs", nargs=2, default=("en", "de"))
     parser.add_argument("--pieces", type=int, required=True, help="size of the vocabulary")
     parser.add_argument("--dest", type=Path, required=True)
-    given = parser.parse_args()
-    given.dest.mkdir(parents=True, exist_ok=True)
-    sides = {split: [lines(path) for path in getattr(given, split)] for split in SPLITS}
+    args = parser.parse_args()
+    args.dest.mkdir(parents=True, exist_ok=True)
+    sides = {split: [lines(path) for path in getattr(args, split)] for split in SPLITS}
     for split, (sources, targets) in sides.items():
         if len(sources) != len(targets):
             parser.error(f"--{split}: {len(sources):,} sources, {len(targets):,} targets")
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter([line for side in sides["train"] for line in side]),
-        model_prefix=str(given.dest / "bpe"),
-        vocab_size=given.pieces,
+        model_prefix=str(args.dest / "bpe"),
+        vocab_size=args.pieces,
         model_type="bpe",
         character_coverage=1.0,
         hard_vocab_limit=False,
         minloglevel=2,
     )
-    bpe = sentencepiece.SentencePieceProcessor(model_file=str(given.dest / "bpe.model"))
+    bpe = sentencepiece.SentencePieceProcessor(model_file=str(args.dest / "bpe.model"))
     for split, texts in sides.items():
-        for lang, side in zip(given.langs, texts, strict=True):
-            write(given.dest / f"{split}.{lang}", map(" ".join, bpe.encode(side, out_type=str)))
-    for lang, side in zip(given.langs, sides["test"], strict=True):
-        write(given.dest / f"plain.{lang}", side)
-    print(f"{given.dest}: {len(sides['train'][0]):,} pairs, {bpe.vocab_size():,} pieces")
+        for lang, side in zip(args.langs, texts, strict=True):
+            write(args.dest / f"{split}.{lang}", map(" ".join, bpe.encode(side, out_type=str)))
+    for lang, side in zip(args.langs, sides["test"], strict=True):
+        write(args.dest / f"plain.{lang}", side)
+    print(f"{args.dest}: {len(sides['train'][0]):,} pairs, {bpe.vocab_size():,} pieces")
 
 
 if __name__ == "__main__":

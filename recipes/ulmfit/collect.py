@@ -79,21 +79,21 @@ def main() -> None:
     parser.add_argument("sets", nargs="+", choices=SETS)
     for name in ("labels", "unlabelled", "test", "words"):
         parser.add_argument(f"--{name}", type=int, required=True)
-    given = parser.parse_args()
-    given.dest.mkdir(parents=True, exist_ok=True)
-    for name in given.sets:
-        train, test = (SETS[name](given.folder, part) for part in ("train", "test"))
+    args = parser.parse_args()
+    args.dest.mkdir(parents=True, exist_ok=True)
+    for name in args.sets:
+        train, test = (SETS[name](args.folder, part) for part in ("train", "test"))
         for rows in (train, test):
             random.Random(1).shuffle(rows)
         valid = train[: min(500, len(train) // 5)]
         train = train[len(valid) :]
-        parts = {"train": train[: given.labels], "valid": valid, "test": test[: given.test]}
+        parts = {"train": train[: args.labels], "valid": valid, "test": test[: args.test]}
         for part, rows in parts.items():
-            each = [(" ".join(text.split()[-given.words :]), label) for text, label in rows]
+            each = [(" ".join(text.split()[-args.words :]), label) for text, label in rows]
             made = (json.dumps({"text": text, "label": label}) for text, label in each)
-            write(given.dest / f"{name}.{part}.jsonl", made)
-        for part, rows in (("texts", train[: given.unlabelled]), ("heldout", valid)):
-            write(given.dest / f"{name}.{part}.txt", (" ".join(text.split()) for text, _ in rows))
+            write(args.dest / f"{name}.{part}.jsonl", made)
+        for part, rows in (("texts", train[: args.unlabelled]), ("heldout", valid)):
+            write(args.dest / f"{name}.{part}.txt", (" ".join(text.split()) for text, _ in rows))
 
 
 if __name__ == "__main__":

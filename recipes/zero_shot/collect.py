@@ -92,15 +92,15 @@ def main() -> None:
     parser.add_argument("--questions", type=Path, required=True)
     parser.add_argument("--texts", type=int, default=300)
     parser.add_argument("--words", type=int, default=120)
-    given = parser.parse_args()
-    given.dest.mkdir(parents=True, exist_ok=True)
-    if given.passages:
-        whole = [one for text in texts_of(given.passages) for one in passages(text)]
+    args = parser.parse_args()
+    args.dest.mkdir(parents=True, exist_ok=True)
+    if args.passages:
+        whole = [one for text in texts_of(args.passages) for one in passages(text)]
     else:
-        whole = texts_of(given.last_words)
-    write(given.dest / "last_words.jsonl", ({"text": one} for one in some(whole, given.texts)))
-    long = some(summaries(given.summaries, given.words), given.texts)
-    asked = some(questions(given.questions, given.words), given.texts)
+        whole = texts_of(args.last_words)
+    write(args.dest / "last_words.jsonl", ({"text": one} for one in some(whole, args.texts)))
+    long = some(summaries(args.summaries, args.words), args.texts)
+    asked = some(questions(args.questions, args.words), args.texts)
     prompts = {
         "plain": (one | {"prompt": one["text"]} for one in long),
         "tldr": (one | {"prompt": f"{one['text']} TL;DR:"} for one in long),
@@ -108,7 +108,7 @@ def main() -> None:
         "answers": (one | {"prompt": f"{one['text']} Q: {one['question']} A:"} for one in asked),
     }
     for name, rows in prompts.items():
-        write(given.dest / f"{name}.jsonl", rows)
+        write(args.dest / f"{name}.jsonl", rows)
 
 
 if __name__ == "__main__":

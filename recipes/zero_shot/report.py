@@ -66,22 +66,22 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("--sentences", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
-    run, rng = given.run, random.Random(given.seed)
+    args = parser.parse_args()
+    run, rng = args.run, random.Random(args.seed)
     words = last_words(run)
     count = len(records(run / "last_words.jsonl"))
     lines = [table([f"{count} last words", "right, %"], words)]
 
     long = records(run / "text" / "tldr.jsonl")
     sentences = [list(split_sentences(one["text"], "punct")) for one in long]
-    some = [rng.sample(range(len(one)), min(given.sentences, len(one))) for one in sentences]
+    some = [rng.sample(range(len(one)), min(args.sentences, len(one))) for one in sentences]
     texts = {
-        "first sentences": [beginning(one["text"], given.sentences) for one in long],
+        "first sentences": [beginning(one["text"], args.sentences) for one in long],
         "any sentences": [
             " ".join(one[i] for i in sorted(own)) for one, own in zip(sentences, some, strict=True)
         ],
-        "model": [beginning(text, given.sentences) for text in written(run, "plain")],
-        "model, TL;DR:": [beginning(text, given.sentences) for text in written(run, "tldr")],
+        "model": [beginning(text, args.sentences) for text in written(run, "plain")],
+        "model, TL;DR:": [beginning(text, args.sentences) for text in written(run, "tldr")],
     }
     references = [one["references"] for one in long]
     rows = []
