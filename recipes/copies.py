@@ -26,15 +26,15 @@ def passages(paths, longest):
     for path in paths:
         reading = Separators(format=format_of(path, "auto", "--texts"), sentences="punct")
         for document in read_documents(path, reading):
-            sentences = [" ".join(one.split()) for one in document]
-            sizes = [one.count(" ") + 1 for one in sentences]
+            sentences = [" ".join(sentence.split()) for sentence in document]
+            sizes = [sentence.count(" ") + 1 for sentence in sentences]
             yield sentences, [i for i, size in enumerate(sizes) if SHORTEST <= size <= longest]
 
 
-def answers(found, rng):
+def answers(passages, rng):
     """SQuAD's json of one article, whose questions are sentences."""
     paragraphs = []
-    for sentences, places in found:
+    for sentences, places in passages:
         for i in places:
             words = sentences[i].split()
             size = int(rng.integers(1, 4))
@@ -48,11 +48,11 @@ def answers(found, rng):
     return [{"data": [{"title": "copies", "paragraphs": paragraphs}]}], len(paragraphs)
 
 
-def lead(found, rng):
+def lead(passages, rng):
     """Records, beginning every fourth sentence."""
     records = [
         {"source": " ".join(sentences[i : i + 8]), "target": sentences[i]}
-        for sentences, places in found
+        for sentences, places in passages
         for i in places[::4]
     ]
     return [records[i] for i in rng.permutation(len(records))], len(records)

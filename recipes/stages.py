@@ -68,8 +68,8 @@ def outputs(run: Path) -> list[str]:
 def save(run: Path, **texts: Iterable[str]) -> None:
     """Write lists of texts as RUN/NAME.txt, a text a line."""
     for name, lines in texts.items():
-        one = [line.replace("\n", " ") + "\n" for line in lines]
-        (run / f"{name}.txt").write_text("".join(one), encoding="utf-8")
+        ended = [line.replace("\n", " ") + "\n" for line in lines]
+        (run / f"{name}.txt").write_text("".join(ended), encoding="utf-8")
 
 
 def events(run: Path, kind: str) -> list[dict[str, Any]]:
@@ -98,11 +98,11 @@ def scores_in(path: Path) -> dict[str, Any]:
 def majority(run: Path, name: str = "") -> float:
     """The accuracy of the class that is most frequent in training, in per cent."""
     train, test = (
-        [one["label"] for one in records(run / "text" / f"{name}{part}.jsonl")]
+        [record["label"] for record in records(run / "text" / f"{name}{part}.jsonl")]
         for part in ("train", "test")
     )
-    [(most, _)] = Counter(train).most_common(1)
-    return 100 * test.count(most) / len(test)
+    [(commonest, _)] = Counter(train).most_common(1)
+    return 100 * test.count(commonest) / len(test)
 
 
 def examples(count: int, show: Callable[..., str], *columns: Sequence[Any]) -> list[str]:
@@ -128,14 +128,14 @@ def training(run: Path) -> str:
 def trivial(run: Path, name: str) -> dict[str, Any]:
     """Scores of one label for every text: the class most frequent in training, or the mean."""
     train, dev = (
-        [one["label"] for one in records(run / "text" / f"{name}.{part}.jsonl")]
+        [record["label"] for record in records(run / "text" / f"{name}.{part}.jsonl")]
         for part in ("train", "dev")
     )
     if name == "stsb":
         mean = sum(map(float, train)) / len(train)
         return numbers([mean] * len(dev), [float(label) for label in dev]).figures
-    [(most, _)] = Counter(train).most_common(1)
-    return classes([most] * len(dev), dev).figures
+    [(commonest, _)] = Counter(train).most_common(1)
+    return classes([commonest] * len(dev), dev).figures
 
 
 def answered_in(pair: PairText) -> str:
@@ -143,8 +143,8 @@ def answered_in(pair: PairText) -> str:
     passage = pair.source[-1]
     first, _ = pair.focus or (0, 0)
     at = 0
-    for one in split_sentences(passage, "punct"):
-        at = passage.index(one, at) + len(one)
+    for sentence in split_sentences(passage, "punct"):
+        at = passage.index(sentence, at) + len(sentence)
         if first < at:
-            return one
+            return sentence
     return passage

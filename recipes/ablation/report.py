@@ -51,7 +51,7 @@ def read(run: Path, name: str) -> Row:
     """The row of a finished run, whose name is TASK.ARCH.OPTIMIZER.RATE[.CHANGE][@UPDATES]."""
     task, arch, optimizer, rest = name.partition("@")[0].split(".", 3)
     rate, change = RATE.fullmatch(rest).groups()
-    curve = [(one["step"], one["valid/loss"]) for one in events(run / "rows" / name, "valid")]
+    curve = [(event["step"], event["valid/loss"]) for event in events(run / "rows" / name, "valid")]
     return Row(task, arch, optimizer, rate, change, curve)
 
 
@@ -67,16 +67,16 @@ def reached(curve: Curve, loss: float) -> float | None:
 
 def against(row: Row, rows: list[Row]) -> Row | None:
     """The row that another one is measured against."""
-    own = [one for one in rows if one.task == row.task]
+    own = [other for other in rows if other.task == row.task]
     first = own[0].arch
     if row.change and (row.arch != first or row.optimizer == "adamw"):
-        own = [one for one in own if one[1:4] == row[1:4] and not one.change]
+        own = [other for other in own if other[1:4] == row[1:4] and not other.change]
     elif row.arch != first:
-        own = [one for one in own if one.arch == first and one.optimizer == row.optimizer]
+        own = [other for other in own if other.arch == first and other.optimizer == row.optimizer]
     else:
-        own = [one for one in own if one.arch == first and one.optimizer == "adamw"]
+        own = [other for other in own if other.arch == first and other.optimizer == "adamw"]
         own = [] if row.optimizer == "adamw" else own
-    return min(own, key=lambda one: one.last, default=None)
+    return min(own, key=lambda other: other.last, default=None)
 
 
 def main(run: Path) -> None:
@@ -84,7 +84,7 @@ def main(run: Path) -> None:
     marks = sorted(run.glob(".*.*.*.*"), key=lambda path: path.stat().st_mtime)
     rows = [read(run, path.name[1:]) for path in marks if (run / "rows" / path.name[1:]).is_dir()]
     cells = []
-    for row in sorted(rows, key=lambda one: [other.task for other in rows].index(one.task)):
+    for row in sorted(rows, key=lambda row: [other.task for other in rows].index(row.task)):
         goal = [row.updates * quarter / 4 for quarter in (1, 2, 3)]
         parts = [min(row.curve, key=lambda at: abs(at[0] - step))[1] for step in goal]
         other = against(row, rows)

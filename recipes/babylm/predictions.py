@@ -27,8 +27,8 @@ def main(scores: Path, predictions: Path) -> None:
     for pair in records(scores):
         own = sets[pair["set"]]
         own.append({"id": f"{pair['set']}_{len(own)}", "pred": chosen(pair)})
-    found = {name: {"predictions": own} for name, own in sets.items()}
-    create(predictions, json.dumps(found))
+    entries = {name: {"predictions": own} for name, own in sets.items()}
+    create(predictions, json.dumps(entries))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ JUDGES = {"lm": "BLiMP, causal", "mlm": "BLiMP, masked"}
 
 def rows(run):
     """A record for each checkpoint, in the order of their words."""
-    valid, found = events(run / "train", "valid"), []
+    valid, lines = events(run / "train", "valid"), []
     for link in (run / "train").glob("words_*"):
         state = read_state(find_checkpoint(link))
         last = [event for event in valid if event["step"] <= state["step"]][-1:]
@@ -40,14 +40,14 @@ def rows(run):
             for name, kind in LOSSES.items()
             if name in event
         }
-        found.append({"words": state["words"], "updates": state["step"], **losses, **judged})
-    return sorted(found, key=lambda one: one["words"])
+        lines.append({"words": state["words"], "updates": state["step"], **losses, **judged})
+    return sorted(lines, key=lambda line: line["words"])
 
 
 def over_seeds(runs):
     """The means and the ranges of the tables of several seeds, whose rows are as many."""
     tables = [json.loads((run / "table.json").read_text()) for run in runs]
-    found = []
+    rows_of_means = []
     for rows in zip(*tables, strict=True):
         means = {}
         for title in rows[0]:
@@ -55,8 +55,10 @@ def over_seeds(runs):
             means[title] = sum(values) / len(values)
             if title in JUDGES.values():
                 means[f"{title}, range"] = f"{min(values):.2f} to {max(values):.2f}"
-        found.append({**means, "words": round(means["words"]), "updates": round(means["updates"])})
-    return found
+        rows_of_means.append(
+            {**means, "words": round(means["words"]), "updates": round(means["updates"])}
+        )
+    return rows_of_means
 
 
 def all_pairs(paths):
@@ -64,7 +66,7 @@ def all_pairs(paths):
     scores = [json.loads(path.read_text()) for path in paths if path.exists()]
     if not scores:
         return ""
-    means = [one["mean_of_sets"] for one in scores]
+    means = [score["mean_of_sets"] for score in scores]
     spread = f" ({min(means):.2f} to {max(means):.2f})" if len(means) > 1 else ""
     what = f"{len(means)} models" if len(means) > 1 else "the model"
     return (
@@ -80,12 +82,12 @@ def cell(value):
     return f"{value:,}" if isinstance(value, int) else value
 
 
-def draw(found, titles, path):
+def draw(rows, titles, path):
     """The curves over words."""
     figure, axes = pyplot.subplots(figsize=(6, 4))
     for title in titles:
         axes.plot(
-            *zip(*((one["words"], one[title]) for one in found), strict=True), "o-", label=title
+            *zip(*((row["words"], row[title]) for row in rows), strict=True), "o-", label=title
         )
     axes.axhline(50, color="grey", linewidth=0.8)
     axes.set(xscale="log", xlabel="words read", ylabel="mean over BLiMP's sets, %")
@@ -95,16 +97,16 @@ def draw(found, titles, path):
 
 def main(run):
     seeds = sorted(run.glob("seed-*"))
-    found = over_seeds(seeds) if seeds else rows(run)
+    results = over_seeds(seeds) if seeds else rows(run)
     judges = [word for title in JUDGES.values() for word in (title, f"{title}, range")]
     columns = ("words", "updates", "loss, causal", "loss, masked", *judges)
-    titles = [title for title in columns if any(title in one for one in found)]
-    shown = [[cell(one.get(title, "")) for title in titles] for one in found]
-    text = table(titles, shown) + all_pairs([one / MAIN for one in seeds or [run]])
+    titles = [title for title in columns if any(title in row for row in results)]
+    shown = [[cell(row.get(title, "")) for title in titles] for row in results]
+    text = table(titles, shown) + all_pairs([folder / MAIN for folder in seeds or [run]])
     (run / "table.md").write_text(text)
-    (run / "table.json").write_text(json.dumps(found, indent=1) + "\n")
+    (run / "table.json").write_text(json.dumps(results, indent=1) + "\n")
     if judged := [title for title in JUDGES.values() if title in titles]:
-        draw(found, judged, run / "curve.png")
+        draw(results, judged, run / "curve.png")
     print("\n" + text)
 
 

@@ -26,24 +26,26 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--dest", type=Path, required=True)
     args = parser.parse_args()
-    wanted, documents = parse_value(args.words, int, "--words"), []
+    limit, documents = parse_value(args.words, int, "--words"), []
     for path in expand(tuple(args.texts), "--texts"):
         reading = Separators(format=format_of(path, "auto", "--texts"), sentences="punct")
-        found = read_documents(path, reading)
-        documents += ["\n".join(" ".join(one.split()) for one in some) + "\n" for some in found]
+        texts = read_documents(path, reading)
+        documents += [
+            "\n".join(" ".join(sentence.split()) for sentence in some) + "\n" for some in texts
+        ]
     taken = 0
     with args.dest.open("w", encoding="utf-8") as file:
         for number in np.random.default_rng(args.seed).permutation(len(documents)):
             lines = documents[number].encode()
             total = taken + count_words(lines).cumsum()
-            kept = lines.splitlines(keepends=True)[: int(total.searchsorted(wanted)) + 1]
+            kept = lines.splitlines(keepends=True)[: int(total.searchsorted(limit)) + 1]
             file.write(b"".join(kept).decode() + "\n")
             taken = int(total[len(kept) - 1])
-            if taken >= wanted:
+            if taken >= limit:
                 break
     print(f"{args.dest}: {taken:,} words")
-    if taken < wanted:
-        print(f"warning: the texts have {taken:,} words only, not {wanted:,}", file=sys.stderr)
+    if taken < limit:
+        print(f"warning: the texts have {taken:,} words only, not {limit:,}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -38,19 +38,19 @@ def counted(words, folder):
     epoch, total = len(trainer.feed.plan(0)), trainer.total
     sums = dict.fromkeys(("texts", "tokens", "slots", "labels", "computing"), 0.0)
     for number in range(UPDATES):
-        place = 0, number * epoch // UPDATES, number * total // UPDATES, total
-        update, tokens, _ = next(trainer.data.updates(trainer.feed, *place))
-        update = replace(update, batches=[one.to(trainer.device) for one in update.batches])
+        position = 0, number * epoch // UPDATES, number * total // UPDATES, total
+        update, tokens, _ = next(trainer.data.updates(trainer.feed, *position))
+        update = replace(update, batches=[part.to(trainer.device) for part in update.batches])
         counts = count_asks(trainer.criterion, update.batches)
         asks = {name: ask.head for batch in update.batches for name, ask in batch.asks.items()}
-        said = (counts[name] for name, head in asks.items() if is_words(trainer, head))
+        num_words = (counts[name] for name, head in asks.items() if is_words(trainer, head))
         # attention as plain products, as the counter knows none of its kernels for CPUs
         with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
             trainer.passes(update, counts)
         slots = sum(batch.num_real for batch in update.batches)
-        own = len(update.ids), tokens, slots, sum(said), counter.get_total_flops()
-        sums = {key: sums[key] + one for key, one in zip(sums, own, strict=True)}
-    return {key: one / UPDATES for key, one in sums.items()}
+        own = len(update.ids), tokens, slots, sum(num_words), counter.get_total_flops()
+        sums = {key: sums[key] + total_of for key, total_of in zip(sums, own, strict=True)}
+    return {key: total_of / UPDATES for key, total_of in sums.items()}
 
 
 def is_words(trainer, head):
@@ -70,8 +70,8 @@ def main():
         print(round(int(steps) * that / own))
         return
     with TemporaryDirectory() as folder:
-        found = counted(args.words[1:], Path(folder) / "run")
-    args.dest.write_text(json.dumps(found) + "\n", encoding="utf-8")
+        counts = counted(args.words[1:], Path(folder) / "run")
+    args.dest.write_text(json.dumps(counts) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

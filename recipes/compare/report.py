@@ -46,45 +46,45 @@ def task_of(name: str) -> str:
 def asked(written: Sequence[str], run: Path) -> Figures:
     """Scores of questions, grouped by passage and answer."""
     pairs = list(read_squad(run / "test.json"))
-    wanted = [treebank(pair.target) for pair in pairs]
+    references = [treebank(pair.target) for pair in pairs]
     sources = [" ".join(pair.source) for pair in pairs]
-    found = qg([treebank(text) for text in written], wanted, sources).figures
-    return {"BLEU-4": found["bleu4"], "ROUGE-L": found["rougeL"]}
+    figures = qg([treebank(text) for text in written], references, sources).figures
+    return {"BLEU-4": figures["bleu4"], "ROUGE-L": figures["rougeL"]}
 
 
 def summed(written: Sequence[str], references: list[list[str]]) -> Figures:
     """Scores of summaries; of several references the best one counts."""
-    found = rouge(written, references).figures
+    figures = rouge(written, references).figures
     names = {"R-1": "rouge1", "R-2": "rouge2", "R-Lsum": "rougeLsum"}
-    return {title: found[name] for title, name in names.items()}
+    return {title: figures[name] for title, name in names.items()}
 
 
 def figures(run: Path, name: str, references: list[list[str]]) -> Figures:
     """What is known of a row."""
-    row, found = run / "rows" / name, Figures()
+    row, figures = run / "rows" / name, Figures()
     seconds = []
     if (row / ".pretrain").exists():
-        found["loss"] = events(row / "pretrain", "valid")[-1]["valid/loss"]
+        figures["loss"] = events(row / "pretrain", "valid")[-1]["valid/loss"]
         seconds.append(events(row / "pretrain", "train")[-1]["seconds"])
     if (row / "blimp.json").exists():
-        found["BLiMP"] = json.loads((row / "blimp.json").read_text())["mean_of_sets"]
+        figures["BLiMP"] = json.loads((row / "blimp.json").read_text())["mean_of_sets"]
     if (row / "lambada.json").exists():
-        found["LAMBADA"] = json.loads((row / "lambada.json").read_text())["accuracy"]
+        figures["LAMBADA"] = json.loads((row / "lambada.json").read_text())["accuracy"]
     for stage, title in (("questions", "QG loss"), ("summaries", "TLDR loss")):
         if (row / stage / ".finetune").exists():
             valid = events(row / stage / "finetune", "valid")
-            found[title] = min(one["valid/loss"] for one in valid)
+            figures[title] = min(event["valid/loss"] for event in valid)
             seconds.append(events(row / stage / "finetune", "train")[-1]["seconds"])
     if (row / "questions" / ".generate").exists():
-        found |= asked(outputs(row / "questions"), run)
+        figures |= asked(outputs(row / "questions"), run)
     if (row / "summaries" / ".generate").exists():
-        found |= summed(outputs(row / "summaries"), references)
+        figures |= summed(outputs(row / "summaries"), references)
     for name, (figure, *_) in GLUE.items():
         if (row / f"{name}.json").exists():
             scores = scores_in(row / f"{name}.json")
-            found[name] = scores[figure]
+            figures[name] = scores[figure]
             seconds.append(events(row / name, "train")[-1]["seconds"])
-    return found | ({"minutes": sum(seconds) / 60} if seconds else {})
+    return figures | ({"minutes": sum(seconds) / 60} if seconds else {})
 
 
 def tokens(folder: Path) -> np.ndarray:
@@ -104,7 +104,7 @@ def unigram(run: Path, blimp: Path) -> Figures:
         good, bad = (log[vocab.encode(text)].sum() for text in pair.sentences)
         right[pair.name].append(50.0 * (1 + np.sign(round(good - bad, 9))))
     held_out = tokens(run / "data" / "held-out" / "valid")
-    accuracy = float(np.mean([mean(one) for one in right.values()]))
+    accuracy = float(np.mean([mean(values) for values in right.values()]))
     return {"loss": float(-log[held_out].mean()), "BLiMP": accuracy, "LAMBADA": 0.0}
 
 
@@ -134,8 +134,8 @@ Runs = dict[str, dict[str, list[float]]]
 def by_objective(rows: dict[str, Figures]) -> Runs:
     """The runs of each objective together."""
     runs: Runs = defaultdict(lambda: defaultdict(list))
-    for name, found in rows.items():
-        for title, value in found.items():
+    for name, figures in rows.items():
+        for title, value in figures.items():
             runs[name.rpartition("-")[0]][title].append(value)
     return runs
 
@@ -143,25 +143,28 @@ def by_objective(rows: dict[str, Figures]) -> Runs:
 def noise(runs: Runs) -> Figures:
     """The standard deviation over seeds, pooled over the objectives that have several."""
     pooled = defaultdict(list)
-    for found in runs.values():
-        for title, values in found.items():
+    for figures in runs.values():
+        for title, values in figures.items():
             if len(values) > 1:
                 pooled[title] += [variance(values)] * (len(values) - 1)
     return {title: mean(values) ** 0.5 for title, values in pooled.items()}
 
 
-def means(found: dict[str, list[float]]) -> Figures:
+def means(figures: dict[str, list[float]]) -> Figures:
     """The mean of each figure."""
-    return {title: mean(values) for title, values in found.items()}
+    return {title: mean(values) for title, values in figures.items()}
 
 
 def figure_table(named: dict[str, Figures], first: str = "") -> str:
     """A line for each name, of what more than the baselines have."""
-    trained = [found for name, found in named.items() if name.startswith("`")]
-    titles = [title for title in TITLES if any(title in found for found in trained)]
+    trained = [figures for name, figures in named.items() if name.startswith("`")]
+    titles = [title for title in TITLES if any(title in figures for figures in trained)]
     lines = [
-        [name, *(f"{one[t]:.{3 if 'loss' in t else 1}f}" if t in one else "" for t in titles)]
-        for name, one in named.items()
+        [
+            name,
+            *(f"{figures[t]:.{3 if 'loss' in t else 1}f}" if t in figures else "" for t in titles),
+        ]
+        for name, figures in named.items()
     ]
     return table([first, *titles], lines)
 
@@ -169,7 +172,7 @@ def figure_table(named: dict[str, Figures], first: str = "") -> str:
 def seeds_of(runs: dict[str, list[float]]) -> str:
     """How many runs its figures are means of: 3, or 2-3."""
     counts = {len(values) for values in runs.values()}
-    return "-".join(str(one) for one in sorted({min(counts), max(counts)}))
+    return "-".join(str(count) for count in sorted({min(counts), max(counts)}))
 
 
 Items = tuple[np.ndarray, np.ndarray]
@@ -178,37 +181,39 @@ Items = tuple[np.ndarray, np.ndarray]
 
 def items(run: Path, name: str, references: list[list[str]]) -> dict[str, Items]:
     """The items of those figures of a row that are means: pairs of BLiMP, summaries."""
-    row, found = run / "rows" / name, dict[str, Items]()
+    row, items = run / "rows" / name, dict[str, Items]()
     if (row / "pairs.jsonl").exists():
         pairs = [*records(row / "pairs.jsonl")]
-        better, _ = score_pairs(np.array([(one["score_good"], one["score_bad"]) for one in pairs]))
-        sets = [one["set"] for one in pairs]
+        better, _ = score_pairs(
+            np.array([(pair["score_good"], pair["score_bad"]) for pair in pairs])
+        )
+        sets = [pair["set"] for pair in pairs]
         _, of, sizes = np.unique(sets, return_inverse=True, return_counts=True)
-        found["BLiMP"] = 100 * better, 1 / sizes[of]  # each set counts once
+        items["BLiMP"] = 100 * better, 1 / sizes[of]  # each set counts once
     if (row / "summaries" / ".generate").exists():
         written = zip(outputs(row / "summaries"), references, strict=True)
         scores = [summed([text], [several])["R-1"] for text, several in written]
-        found["R-1"] = np.array(scores), np.ones(len(scores))
-    return found
+        items["R-1"] = np.array(scores), np.ones(len(scores))
+    return items
 
 
-def intervals(each: dict[str, dict[str, Items]]) -> dict[str, dict[str, dict[str, object]]]:
+def intervals(items: dict[str, dict[str, Items]]) -> dict[str, dict[str, dict[str, object]]]:
     """Means of each objective over its seeds, with what is within the draws of seeds and items.
 
     Beside them stand the differences to the best objective, to the same objective with fewer
     updates, and to the same model from scratch.
     """
-    found: dict[str, dict[str, dict[str, object]]] = defaultdict(dict)
-    for title in dict.fromkeys(title for one in each.values() for title in one):
+    intervals: dict[str, dict[str, dict[str, object]]] = defaultdict(dict)
+    for title in dict.fromkeys(title for of_run in items.values() for title in of_run):
         runs, weights = defaultdict(list), np.ones(0)
-        for name, own in each.items():
+        for name, own in items.items():
             if title in own:
                 scores, weights = own[title]
                 runs[name.rpartition("-")[0]].append(scores * weights)
-        trained = {one: own for one, own in runs.items() if not one.startswith("scratch.")}
+        trained = {name: own for name, own in runs.items() if not name.startswith("scratch.")}
         # the best one of those that read equal texts
-        equal = [one for one in trained if "@" not in one] or [*trained]
-        best = max(equal, key=lambda one: float(np.mean(trained[one])), default="")
+        equal = [name for name in trained if "@" not in name] or [*trained]
+        best = max(equal, key=lambda name: float(np.mean(trained[name])), default="")
         for name, own in trained.items():
             entry: dict[str, object] = {"mean": interval(own, weights).figures()}
             for other in dict.fromkeys([best, name.partition("@")[0]]):
@@ -216,18 +221,18 @@ def intervals(each: dict[str, dict[str, Items]]) -> dict[str, dict[str, dict[str
                     entry[f"minus {other}"] = difference(own, trained[other], weights).figures()
             if scratch := runs.get(f"scratch.{task_of(name)}"):
                 entry["minus scratch"] = difference(own, scratch, weights).figures()
-            found[name][title] = entry
-    return dict(found)
+            intervals[name][title] = entry
+    return dict(intervals)
 
 
-def interval_table(found: dict[str, dict[str, dict[str, object]]]) -> str:
+def interval_table(intervals: dict[str, dict[str, dict[str, object]]]) -> str:
     """A line for each objective and figure."""
     lines = []
-    for name, titles in found.items():
+    for name, titles in intervals.items():
         for title, entry in titles.items():
             cells = [
-                f"{what}: {one['value']:.1f} [{one['low']:.1f}, {one['high']:.1f}]"
-                for what, one in entry.items()
+                f"{what}: {interval['value']:.1f} [{interval['low']:.1f}, {interval['high']:.1f}]"
+                for what, interval in entry.items()
             ]
             seeds = entry["mean"]["seeds"]
             lines.append([f"`{name}`", title, str(seeds), cells[0].removeprefix("mean: ")])
@@ -243,38 +248,38 @@ def verdicts(runs: Runs, copied: Figures, spread: Figures) -> list[str]:
     difference of such means.
     """
     lines = []
-    for name, found in runs.items():
+    for name, figures in runs.items():
         scratch = runs.get(f"scratch.{task_of(name)}")
-        if scratch is None or name.startswith("scratch.") or not found.keys() & scratch.keys():
+        if scratch is None or name.startswith("scratch.") or not figures.keys() & scratch.keys():
             continue
-        said, own, other = [], means(found), means(scratch)
+        claims, own, other = [], means(figures), means(scratch)
         for title in {*LOSSES} & own.keys() & other.keys():
-            deviation = (1 / len(found[title]) + 1 / len(scratch[title])) ** 0.5
+            deviation = (1 / len(figures[title]) + 1 / len(scratch[title])) ** 0.5
             gain, floor = other[title] - own[title], 2 * deviation * spread.get(title, 0)
             word = "within noise of" if abs(gain) < floor else "below" if gain > 0 else "ABOVE"
-            said.append(f"{title} {word} scratch by {gain:.3f}")
+            claims.append(f"{title} {word} scratch by {gain:.3f}")
         if "BLEU-4" in own and "BLEU-4" in other:
             for base, what in ((other, "scratch"), (copied, "copying")):
                 gain = own["BLEU-4"] - base["BLEU-4"]
                 word = "above" if gain > 0 else "NOT above"
-                said.append(f"BLEU-4 {word} {what} ({gain:+.2f})")
-        if said:
-            lines.append(f"- `{name}`: {', '.join(sorted(said))}.\n")
+                claims.append(f"BLEU-4 {word} {what} ({gain:+.2f})")
+        if claims:
+            lines.append(f"- `{name}`: {', '.join(sorted(claims))}.\n")
     return lines
 
 
 def phenomena(run: Path, names: Sequence[str]) -> str:
     """BLiMP by phenomenon, an objective a column: means of its runs."""
-    found = {
-        name: {term.replace("_", " "): one["accuracy"] for term, one in terms.items()}
+    accuracies = {
+        name: {term.replace("_", " "): terms_of["accuracy"] for term, terms_of in terms.items()}
         for name in names
         if (path := run / "rows" / name / "blimp.json").exists()
         for terms in [json.loads(path.read_text())["phenomena"]]
     }
-    runs = {name: means(terms) for name, terms in by_objective(found).items()}
+    runs = {name: means(terms) for name, terms in by_objective(accuracies).items()}
     lines = [
-        [term, *(f"{one[term]:.1f}" for one in runs.values())]
-        for term in dict.fromkeys(term for one in runs.values() for term in one)
+        [term, *(f"{means_of[term]:.1f}" for means_of in runs.values())]
+        for term in dict.fromkeys(term for means_of in runs.values() for term in means_of)
     ]
     return table(["BLiMP", *(f"`{name}`" for name in runs)], lines)
 
@@ -289,19 +294,19 @@ def tried_rates(run: Path) -> dict[str, dict[str, float | None]]:
     }
 
 
-def rate_table(found: dict[str, dict[str, float | None]]) -> str:
+def rate_table(losses_of: dict[str, dict[str, float | None]]) -> str:
     """A line for each objective; its best rate is bold."""
-    rates = sorted({rate for one in found.values() for rate in one}, key=float)
+    rates = sorted({rate for losses in losses_of.values() for rate in losses}, key=float)
     lines, edges = [], list[str]()
-    for name, losses in found.items():
+    for name, losses in losses_of.items():
         best = min((loss for loss in losses.values() if loss is not None), default=None)
         if best is not None and best in (losses.get(rates[0]), losses.get(rates[-1])):
             edges.append(f"`{name}`")
         cells = [f"{loss:.3f}" if (loss := losses.get(r)) is not None else "" for r in rates]
         marks = ["**" * (losses.get(r) is not None and losses[r] == best) for r in rates]
         lines.append([f"`{name}`", *(f"{m}{c}{m}" for m, c in zip(marks, cells, strict=True))])
-    said = f"\nNo rate beyond the best one was tried: {', '.join(edges)}.\n" * bool(edges)
-    return table(["rates tried", *rates], lines) + said if lines else ""
+    note = f"\nNo rate beyond the best one was tried: {', '.join(edges)}.\n" * bool(edges)
+    return table(["rates tried", *rates], lines) + note if lines else ""
 
 
 def held_equal(run: Path, names: Sequence[str]) -> dict[str, Figures]:
@@ -309,22 +314,25 @@ def held_equal(run: Path, names: Sequence[str]) -> dict[str, Figures]:
 
     counts.py has counted it on some updates, and the row says how many there were.
     """
-    found = dict[str, Figures]()
+    equal = dict[str, Figures]()
     for name in names:
-        objective, place = name.rpartition("-")[0], run / "rows" / name
+        objective, folder = name.rpartition("-")[0], run / "rows" / name
         counts = run / "counts" / f"{objective.partition('@')[0]}.json"
-        if objective not in found and (place / ".pretrain").exists() and counts.exists():
-            updates = events(place / "pretrain", "train")[-1]["step"]
-            each = json.loads(counts.read_text())
-            found[objective] = {"updates": updates, **{one: updates * each[one] for one in EQUAL}}
-    return found
+        if objective not in equal and (folder / ".pretrain").exists() and counts.exists():
+            updates = events(folder / "pretrain", "train")[-1]["step"]
+            per_update = json.loads(counts.read_text())
+            equal[objective] = {
+                "updates": updates,
+                **{figure_name: updates * per_update[figure_name] for figure_name in EQUAL},
+            }
+    return equal
 
 
-def equal_table(found: dict[str, Figures]) -> str:
+def equal_table(figures: dict[str, Figures]) -> str:
     """A line for each objective: millions, 10^12 operations, and how many times what `lm` has."""
-    reference = found.get("lm", {})
+    reference = figures.get("lm", {})
     lines = []
-    for objective, own in found.items():
+    for objective, own in figures.items():
         cells = [f"{own['updates']:,.0f}"]
         for title in EQUAL:
             text = f"{own[title] / (1e12 if title == 'computing' else 1e6):.4g}"
@@ -345,7 +353,7 @@ def fertility(run: Path) -> str:
     corpus, vocab = open_corpus(folder), corpus_vocab(folder)
     count = corpus.counts
     edges = corpus.sentences.tolist()
-    sentences = [vocab.decode(corpus.tokens(*one)) for one in pairwise(edges)]
+    sentences = [vocab.decode(corpus.tokens(*edge)) for edge in pairwise(edges)]
     written = len(" ".join(sentences).encode())
     return (
         f"All rows share one vocabulary of {len(vocab):,} pieces. The held-out text has"
@@ -361,7 +369,7 @@ def draw(runs: Runs, bases: dict[str, Figures], spread: Figures, path: Path) -> 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    titles = [one for one in DRAWN if any(one in found for found in runs.values())]
+    titles = [title for title in DRAWN if any(title in figures for figures in runs.values())]
     names = list(runs)[::-1]
     figure, panels = pyplot.subplots(
         2,
@@ -380,9 +388,9 @@ def draw(runs: Runs, bases: dict[str, Figures], spread: Figures, path: Path) -> 
                 error = spread.get(title)
                 axis.plot(values, [at] * len(values), "|", color=colour, markersize=12)
                 axis.errorbar(mean(values), at, xerr=error, fmt="o", color=colour, capsize=2)
-        for number, (base, found) in enumerate(bases.items()):
-            if title in found:
-                axis.axvline(found[title], color=f"C{number + 1}", linewidth=1, label=base)
+        for number, (base, figures) in enumerate(bases.items()):
+            if title in figures:
+                axis.axvline(figures[title], color=f"C{number + 1}", linewidth=1, label=base)
         axis.set_title(title)
         axis.locator_params(axis="x", nbins=4)
         axis.spines[["top", "right"]].set_visible(False)
@@ -398,28 +406,28 @@ def main(run: Path, test: Path, blimp: Path, names: Sequence[str]) -> None:
     summaries = read_records(test, Fields(("source",), ("target",)))
     references = [[pair.target, *pair.others] for pair in summaries]
     known = {name: figures(run, name, references) for name in names}
-    rows = {name: found for name, found in known.items() if found}
+    rows = {name: figures for name, figures in known.items() if figures}
     runs, bases = by_objective(rows), baselines(run, blimp, test, references)
     spread = noise(runs)
-    shown = {f"`{name}` | {seeds_of(found)}": means(found) for name, found in runs.items()}
-    shown |= {f"{name} |": found for name, found in bases.items()}
+    shown = {f"`{name}` | {seeds_of(figures)}": means(figures) for name, figures in runs.items()}
+    shown |= {f"{name} |": figures for name, figures in bases.items()}
     if spread:
         shown["standard deviation over seeds |"] = spread
     text = figure_table(shown, "mean of seeds | seeds")
     unfinished = [name for name in names if not (run / "rows" / name / "finished").exists()]
     missing = f"Not finished: {', '.join(unfinished)}.\n" * bool(unfinished)
-    said = verdicts(runs, bases["the answer's sentence"], spread)
+    claims = verdicts(runs, bases["the answer's sentence"], spread)
     within = intervals({name: items(run, name, references) for name in rows})
     equal, rates = held_equal(run, names), tried_rates(run)
-    parts = [text, missing, "".join(said), interval_table(within), equal_table(equal)]
-    each = figure_table({f"`{name}`": found for name, found in rows.items()}, "run")
-    parts += [fertility(run), rate_table(rates), each, phenomena(run, names)]
+    parts = [text, missing, "".join(claims), interval_table(within), equal_table(equal)]
+    every_run = figure_table({f"`{name}`": figures for name, figures in rows.items()}, "run")
+    parts += [fertility(run), rate_table(rates), every_run, phenomena(run, names)]
     (run / "table.md").write_text("\n".join(part for part in parts if part))
     everything = {"rows": rows, "baselines": bases, "noise": spread, "not finished": unfinished}
     everything |= {"intervals": within, "pre-training": equal, "rates tried": rates}
     (run / "table.json").write_text(json.dumps(everything, indent=1) + "\n")
     draw(runs, bases, spread, run / "compare.png")
-    print(f"\n{text}\n{missing}{''.join(said)}{run / 'table.md'}, {run / 'compare.png'}")
+    print(f"\n{text}\n{missing}{''.join(claims)}{run / 'table.md'}, {run / 'compare.png'}")
 
 
 if __name__ == "__main__":

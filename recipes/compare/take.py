@@ -12,22 +12,22 @@ import json
 from pathlib import Path
 
 
-def taken(articles, wanted):
+def taken(articles, limit):
     """The articles with `wanted` questions of them, as evenly spaced as can be."""
-    total = sum(len(part["qas"]) for one in articles for part in one["paragraphs"])
-    wanted, number, kept = min(wanted, total), -1, []
+    total = sum(len(part["qas"]) for article in articles for part in article["paragraphs"])
+    limit, number, kept = min(limit, total), -1, []
     for article in articles:
         paragraphs = []
         for part in article["paragraphs"]:
             some = []
             for entry in part["qas"]:
                 number += 1
-                if (number + 1) * wanted // total > number * wanted // total:
+                if (number + 1) * limit // total > number * limit // total:
                     some.append(entry)
             if some:
                 paragraphs.append({**part, "qas": some})
         kept.append({**article, "paragraphs": paragraphs})
-    return [article for article in kept if article["paragraphs"]], wanted
+    return [article for article in kept if article["paragraphs"]], limit
 
 
 def main():

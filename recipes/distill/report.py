@@ -18,13 +18,13 @@ def rows(run: Path) -> list[list[str]]:
     )
     losses = {name: events(run / "rows" / name, "valid")[-1]["valid/loss"] for name in names}
     alone = losses.get("alone")
-    found = []
+    lines = []
     for name in names:
         last = events(run / "rows" / name, "train")[-1]
         gain = f"{losses[name] - alone:+.3f}" if alone and name not in order else ""
         minutes = f"{last['seconds'] / 60:.1f}"
-        found.append([f"`{name}`", f"{losses[name]:.3f}", gain, f"{last['tokens']:,}", minutes])
-    return found
+        lines.append([f"`{name}`", f"{losses[name]:.3f}", gain, f"{last['tokens']:,}", minutes])
+    return lines
 
 
 def main(run: Path) -> None:

@@ -30,9 +30,9 @@ def accuracies(
     draws: int,
 ) -> Floats:
     """The share [draws] of the labels from `train` on that are right after `count` others."""
-    wanted = np.array(labels[train:])
+    expected = np.array(labels[train:])
     drawn = (np.random.default_rng(n).choice(train, count, replace=False) for n in range(draws))
-    return np.array([(learn(places) == wanted).mean() for places in drawn])
+    return np.array([(learn(places) == expected).mean() for places in drawn])
 
 
 def by_states(states: Floats, labels: list[str], train: int) -> Callable[..., npt.NDArray[Any]]:
@@ -73,9 +73,9 @@ def by_words(texts: list[str], labels: list[str], train: int) -> Iterator[Callab
             yield learn
 
 
-def show(found: Floats) -> str:
+def show(shares: Floats) -> str:
     """Mean and standard deviation over the draws, in per cent."""
-    return f"{100 * found.mean():.1f} ± {100 * found.std():.1f}"
+    return f"{100 * shares.mean():.1f} ± {100 * shares.std():.1f}"
 
 
 def main(run: Path, count: int, draws: int) -> None:
@@ -97,8 +97,8 @@ def main(run: Path, count: int, draws: int) -> None:
         kinds = {"mean state": mean, "and prompts": np.concatenate([mean, *prompted], 1)}
         for kind, states in kinds.items():
             learn = by_states(states, labels, train)
-            found = accuracies(learn, labels, train, count, draws)
-            rows.append([f"{title}, {kind}", show(found)])
+            shares = accuracies(learn, labels, train, count, draws)
+            rows.append([f"{title}, {kind}", show(shares)])
     publish(run, table([f"{count} labels, {draws} draws", "right, %"], rows))
 
 

@@ -27,8 +27,8 @@ def majorities(run: Path) -> dict[str, tuple[int, float]]:
         for ask in draw(source, 0, 0, number).asks:
             labels[ask.name].update(ask.label.tolist())
     return {
-        name: (found.total(), found.most_common(1)[0][1] / found.total())
-        for name, found in labels.items()
+        name: (counts.total(), counts.most_common(1)[0][1] / counts.total())
+        for name, counts in labels.items()
     }
 
 
@@ -45,10 +45,10 @@ def main(run: Path, rows: list[str]) -> None:
         shares = [last.get(f"valid/{name}/correct") for name in names]
         lines.append([row, f"{last['step']:,}", *map(cell, shares)])
     joint = next((row for row in rows if row in JOINT), rows[0])
-    found = majorities(run / joint)
-    most = [cell(found[name][1]) if name in found else "" for name in names]
-    asked = [f"{found[name][0]:,}" if name in found else "" for name in names]
-    lines += [["most frequent class", "", *most], [f"answers ({joint})", "", *asked]]
+    counts_of = majorities(run / joint)
+    majority = [cell(counts_of[name][1]) if name in counts_of else "" for name in names]
+    answers = [f"{counts_of[name][0]:,}" if name in counts_of else "" for name in names]
+    lines += [["most frequent class", "", *majority], [f"answers ({joint})", "", *answers]]
     publish(run, table(["learning", "updates", *names], lines))
 
 

@@ -84,20 +84,22 @@ def rows(path: Path, known: Known) -> Iterator[dict[str, str]]:
                 yield dict(zip(names, cells, strict=False))
 
 
-def collect(folder: Path, dest: Path, name: str, most: int | None) -> None:
+def collect(folder: Path, dest: Path, name: str, limit: int | None) -> None:
     """Write both parts of a set."""
     known = SETS[name]
     for part, files in (("train", known.train), ("dev", known.dev)):
         paths = dict.fromkeys(
             find_file(*(folder / name for name in names.split())) for names in files
         )
-        found = list(itertools.chain.from_iterable(rows(path, known) for path in paths))
+        records = list(itertools.chain.from_iterable(rows(path, known) for path in paths))
         # not the first ones: many sets are in the order of their sources
-        step = max(1, len(found) // most) if most and part == "train" else 1
+        step = max(1, len(records) // limit) if limit and part == "train" else 1
         titles = ["sentence"] if len(known.sentences) == 1 else TWO
         with (dest / f"{name}.{part}.jsonl").open("w", encoding="utf-8") as file:
-            for row in found[::step][: most if part == "train" else None]:
-                texts = {to: row[one] for to, one in zip(titles, known.sentences, strict=True)}
+            for row in records[::step][: limit if part == "train" else None]:
+                texts = {
+                    to: row[column] for to, column in zip(titles, known.sentences, strict=True)
+                }
                 file.write(json.dumps({**texts, "label": row[known.label]}) + "\n")
 
 

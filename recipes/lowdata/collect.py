@@ -22,14 +22,14 @@ NAMES = ("negative", "positive")
 
 def read(folder: Path, part: str) -> list[tuple[str, str]]:
     """The sentences of both files of a part, each with its label; none where they are missing."""
-    found = []
+    sentences = []
     for number, name in enumerate(NAMES):
         for path in (folder / f"sentiment.{part}.{number}{end}" for end in ("", ".gz")):
             if path.exists():
                 with open_packed(path) as file:
-                    found += [(line.strip(), name) for line in file if line.strip()]
+                    sentences += [(line.strip(), name) for line in file if line.strip()]
                 break
-    return found
+    return sentences
 
 
 def main() -> None:

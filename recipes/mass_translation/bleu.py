@@ -19,12 +19,13 @@ def main(run: Path, sources: Path, references: Path) -> None:
     """Translate with every checkpoint, and print the scores."""
     texts, right = (path.read_text(encoding="utf-8").splitlines() for path in (sources, references))
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    found = {}
-    for folder in sorted(run.glob("checkpoints/step-*"), key=lambda one: int(one.name[5:])):
+    scores = {}
+    for folder in sorted(run.glob("checkpoints/step-*"), key=lambda folder: int(folder.name[5:])):
         model = unitk.load(folder, device, options={"task.languages": "0,1"})
-        said = [best.text for best, *_ in model.generate(texts, beam=1, max_len="1.3x+5")]
-        found[folder.name[5:]] = bleu(said, [[one] for one in right]).figures["bleu"]
-    print(json.dumps(found))
+        written = [best.text for best, *_ in model.generate(texts, beam=1, max_len="1.3x+5")]
+        score = bleu(written, [[reference] for reference in right])
+        scores[folder.name[5:]] = score.figures["bleu"]
+    print(json.dumps(scores))
 
 
 if __name__ == "__main__":

@@ -25,27 +25,27 @@ ABOUT = {
 
 def texts_of(run: Path, name: str) -> tuple[list[str], list[str]]:
     """The lines of both languages."""
-    zero, one = (
+    first, second = (
         (run / "text" / f"{name}.{language}").read_text(encoding="utf-8").splitlines()
         for language in (0, 1)
     )
-    return zero, one
+    return first, second
 
 
 def curve(run: Path, stage: str) -> str:
     """BLEU of the checkpoints of a stage, each behind its epoch."""
     # pairs are read in both directions, too
-    zero, one = texts_of(run, "mono" if stage in ("back", "unsupervised") else "pairs")
+    first, second = texts_of(run, "mono" if stage in ("back", "unsupervised") else "pairs")
     last = events(run / stage, "train")[-1]
-    rate = last["texts"] / last["step"] / (len(zero) + len(one))
-    found = json.loads((run / f"{stage}.bleu.json").read_text())
-    return ", ".join(f"{int(step) * rate:.3g}: {value:.1f}" for step, value in found.items())
+    rate = last["texts"] / last["step"] / (len(first) + len(second))
+    scores = json.loads((run / f"{stage}.bleu.json").read_text())
+    return ", ".join(f"{int(step) * rate:.3g}: {value:.1f}" for step, value in scores.items())
 
 
 def main(run: Path, rows: list[str]) -> None:
     """Print and write the table."""
     sources, right = texts_of(run, "test")
-    copied = bleu(sources, [[one] for one in right]).figures["bleu"]
+    copied = bleu(sources, [[reference] for reference in right]).figures["bleu"]
     lines = [["copy the words", f"{copied:.1f}", "", ""]]
     for row in rows:
         stages = STAGES.get(row, [row])

@@ -77,8 +77,8 @@ def about(state: dict, size: int) -> str:
 
 def curve(run: Path) -> str:
     """A table of about ten validations, the last one among them."""
-    found = events(run, "valid")
-    some = found[:: -max(1, len(found) // 10)][::-1]
+    validations = events(run, "valid")
+    some = validations[:: -max(1, len(validations) // 10)][::-1]
     losses = [key for key in some[-1] if key.endswith("/loss")]
     rows = [[f"{event['step']:,}", *(f"{event[key]:.3f}" for key in losses)] for event in some]
     return table(["update", *losses], rows)

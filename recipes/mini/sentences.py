@@ -44,15 +44,19 @@ def main():
     parser.add_argument("--held-out", type=Path, nargs="+", required=True)
     parser.add_argument("--dest", type=Path, required=True)
     args = parser.parse_args()
-    found = lines(args.sentences)
+    sentences = lines(args.sentences)
     for path in args.texts:
         for record in records(path, ("text",), format_of(path, "auto", "--texts")):
             several = split(record.text("text"))
-            found += [one for one in several if 3 <= one.count(" ") <= 13 and PLAIN.fullmatch(one)]
+            sentences += [
+                sentence
+                for sentence in several
+                if 3 <= sentence.count(" ") <= 13 and PLAIN.fullmatch(sentence)
+            ]
     held_out = {line for path in args.held_out for line in lines(path)}
-    kept = [one for one in dict.fromkeys(found) if one not in held_out]
+    kept = [sentence for sentence in dict.fromkeys(sentences) if sentence not in held_out]
     random.Random(1).shuffle(kept)
-    args.dest.write_text("".join(f"{one}\n" for one in kept), encoding="utf-8")
+    args.dest.write_text("".join(f"{sentence}\n" for sentence in kept), encoding="utf-8")
     print(f"{args.dest}: {len(kept):,} sentences")
 
 

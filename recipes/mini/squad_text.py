@@ -21,8 +21,10 @@ def main():
         articles = json.load(file)["data"]
     with args.dest.open("w", encoding="utf-8") as file:
         for article in articles * args.times:
-            found = (" ".join(one["context"].split()) for one in article["paragraphs"])
-            text = "\n".join(dict.fromkeys(found))  # some paragraphs stand there twice
+            passages = (
+                " ".join(paragraph["context"].split()) for paragraph in article["paragraphs"]
+            )
+            text = "\n".join(dict.fromkeys(passages))  # some paragraphs stand there twice
             file.write(json.dumps({"text": text}) + "\n")
 
 

@@ -24,8 +24,8 @@ def read(folder: Path, part: str) -> Sentences | None:
     """The sentences of a file, if it is there."""
     for path in (folder / f"{part}.conll", folder / f"{part}.conll.gz"):
         if path.exists():
-            found = records(path, given="conll")
-            return [{name: record.texts(name) for name in ("words", "tags")} for record in found]
+            rows = records(path, given="conll")
+            return [{name: record.texts(name) for name in ("words", "tags")} for record in rows]
     return None
 
 
@@ -53,7 +53,7 @@ def main() -> None:
     for name in args.sets:
         for part, some in split(args.folder / name).items():
             some = some[: args.rows] if part == "train" else some
-            lines = (json.dumps(one, ensure_ascii=False) + "\n" for one in some)
+            lines = (json.dumps(sentence, ensure_ascii=False) + "\n" for sentence in some)
             (args.dest / f"{name}.{part}.jsonl").write_text("".join(lines), encoding="utf-8")
 
 

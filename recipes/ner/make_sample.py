@@ -13,18 +13,18 @@ RUN = 10
 HERE = Path(__file__).parent / "data"
 
 
-def sample(sentences, most):
+def sample(sentences, limit):
     """So many sentences, in runs at like distances."""
     runs = [sentences[at : at + RUN] for at in range(0, len(sentences), RUN)]
-    count = most // RUN
-    return [one for i in range(count) for one in runs[i * len(runs) // count]]
+    count = limit // RUN
+    return [sentence for i in range(count) for sentence in runs[i * len(runs) // count]]
 
 
 def main(folder):
-    for name, most in KEPT.items():
+    for name, limit in KEPT.items():
         with gzip.open(folder / f"{name}.conll.gz", "rt", encoding="utf-8") as file:
             blocks = file.read().split("\n\n")
-        kept = sample([block.strip("\n") for block in blocks if block.strip()], most)
+        kept = sample([block.strip("\n") for block in blocks if block.strip()], limit)
         path = HERE / f"{name}.conll.gz"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(gzip.compress(("\n\n".join(kept) + "\n").encode(), 9, mtime=0))

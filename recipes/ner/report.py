@@ -18,17 +18,18 @@ def trivial(run: Path, name: str) -> dict[str, dict[str, Any]]:
     train, test = (records(run / "text" / f"{name}.{part}.jsonl") for part in ("train", "test"))
     every: Counter[str] = Counter()
     of_word: dict[str, Counter[str]] = defaultdict(Counter)
-    for one in train:
-        every.update(one["tags"])
-        for word, tag in zip(one["words"], one["tags"], strict=True):
+    for sentence in train:
+        every.update(sentence["tags"])
+        for word, tag in zip(sentence["words"], sentence["tags"], strict=True):
             of_word[word][tag] += 1
-    [(most, _)] = every.most_common(1)
+    [(commonest, _)] = every.most_common(1)
     best = {word: counts.most_common(1)[0][0] for word, counts in of_word.items()}
-    wanted = [one["tags"] for one in test]
+    expected = [sentence["tags"] for sentence in test]
     return {
-        f"always {most}": tags([[most] * len(own) for own in wanted], wanted).figures,
+        f"always {commonest}": tags([[commonest] * len(own) for own in expected], expected).figures,
         "most frequent tag of each word": tags(
-            [[best.get(word, most) for word in one["words"]] for one in test], wanted
+            [[best.get(word, commonest) for word in sentence["words"]] for sentence in test],
+            expected,
         ).figures,
     }
 
@@ -41,7 +42,7 @@ def main(run: Path, sets: list[str]) -> None:
         for row in ("scratch", "pretrained"):
             rows[row] = scores_in(run / name / f"{row}.json")
         for row, scores in rows.items():
-            lines.append([name, row, *(f"{scores[one]:.1f}" for one in FIGURES)])
+            lines.append([name, row, *(f"{scores[figure]:.1f}" for figure in FIGURES)])
     publish(run, table(["set", "", *FIGURES[:3], "accuracy of tags"], lines))
 
 

@@ -26,9 +26,9 @@ class Compression(Scoring, Writing):
 
     def judge(self, generator: Generator, texts: Sequence[str], progress: Progress) -> Judged:
         ids = [(text[:0], text) for (text,) in generator.encode([[text] for text in texts])]
-        found = self.likelihoods(generator, ids, "line {}".format, progress)
+        likelihoods = self.likelihoods(generator, ids, "line {}".format, progress)
         sizes = [len(text.encode()) for text in texts]
-        bits = [-float(gains.sum()) / math.log(2) for gains, _ in found]
+        bits = [-float(gains.sum()) / math.log(2) for gains, _ in likelihoods]
         figures = {"texts": len(texts), "bits_per_byte": sum(bits) / sum(sizes)}
-        each = [{"text": one, "bits": own} for one, own in zip(texts, bits, strict=True)]
-        return Judged(figures, figure_lines(figures), each)
+        entries = [{"text": text, "bits": nats} for text, nats in zip(texts, bits, strict=True)]
+        return Judged(figures, figure_lines(figures), entries)

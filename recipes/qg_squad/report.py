@@ -28,11 +28,11 @@ AROUND = 200
 def scores(written: list[str], pairs: list[PairText], questions: Path) -> dict[str, dict[str, Any]]:
     """The rows of the table: what lines are grouped by, and which references there are."""
     hypotheses = [treebank(text) for text in written]
-    wanted = [treebank(pair.target) for pair in pairs]
+    references = [treebank(pair.target) for pair in pairs]
     by_input = [" ".join(pair.source) for pair in pairs]
     rows = {
-        "passage and answer": qg(hypotheses, wanted, by_input).figures,
-        "sentence of the answer": qg(hypotheses, wanted, [*map(answered_in, pairs)]).figures,
+        "passage and answer": qg(hypotheses, references, by_input).figures,
+        "sentence of the answer": qg(hypotheses, references, [*map(answered_in, pairs)]).figures,
     }
     files = [questions / f"nqg-{side}-test.txt.gz" for side in ("tgt", "src")]
     if all(path.is_file() for path in files):

@@ -54,12 +54,14 @@ def main():
     args = parser.parse_args()
     lists = {name: read(args.lists / f"doclist-{name}.txt").split("\n") for name in SPLITS}
     args.dest.mkdir(parents=True, exist_ok=True)
-    for name, found in split(articles(args.squad), lists).items():
-        text = json.dumps({"version": "1.1", "data": found}, ensure_ascii=False)
+    for name, chosen in split(articles(args.squad), lists).items():
+        text = json.dumps({"version": "1.1", "data": chosen}, ensure_ascii=False)
         (args.dest / f"{name}.json.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
-        paragraphs = [paragraph for article in found for paragraph in article["paragraphs"]]
+        paragraphs = [paragraph for article in chosen for paragraph in article["paragraphs"]]
         count = sum(len(paragraph["qas"]) for paragraph in paragraphs)
-        print(f"{name}: {len(found)} articles, {len(paragraphs):,} paragraphs, {count:,} questions")
+        print(
+            f"{name}: {len(chosen)} articles, {len(paragraphs):,} paragraphs, {count:,} questions"
+        )
 
 
 if __name__ == "__main__":

@@ -19,36 +19,39 @@ VERDICTS = ("good", "off", "broken")
 
 def known(*paths: Path) -> dict[tuple[str, ...], str]:
     """The verdict on each kind, input and output in tables like RUN/report.tsv."""
-    found = {}
+    verdict_of = {}
     for path in filter(Path.exists, paths):
         with path.open(encoding="utf-8", newline="") as file:
             for number, (verdict, *what) in enumerate(csv.reader(file, "excel-tab"), 1):
                 if verdict not in ("", *VERDICTS):
                     raise SystemExit(f"{path}, line {number}: {verdict} is none of {VERDICTS}")
                 if verdict:
-                    found[tuple(what)] = verdict
-    return found
+                    verdict_of[tuple(what)] = verdict
+    return verdict_of
 
 
 def main(run: Path, texts: Path, verdicts: Path) -> None:
     """Write the table, print the counts."""
-    said = known(verdicts, run / "report.tsv")
+    verdict_of = known(verdicts, run / "report.tsv")
     rows = []
     for kind in KINDS:
-        asked, written = (
+        prompts, written = (
             (folder / f"{kind}.txt").read_text(encoding="utf-8").splitlines()
             for folder in (texts, run)
         )
-        for one, output in zip(asked, written, strict=True):
-            what = kind, one.replace("\t", " | "), output.replace("\t", " ")
-            rows.append((said.get(what, ""), *what))
+        for prompt, output in zip(prompts, written, strict=True):
+            what = kind, prompt.replace("\t", " | "), output.replace("\t", " ")
+            rows.append((verdict_of.get(what, ""), *what))
     with (run / "report.tsv").open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, "excel-tab", lineterminator="\n").writerows(rows)
     counts = Counter((kind, verdict) for verdict, kind, *_ in rows)
     print(
         table(
             ["", *VERDICTS, "not read"],
-            [[kind, *(str(counts[kind, one]) for one in (*VERDICTS, ""))] for kind in KINDS],
+            [
+                [kind, *(str(counts[kind, verdict]) for verdict in (*VERDICTS, ""))]
+                for kind in KINDS
+            ],
         )
     )
     print(f"{run / 'report.tsv'}: what is not read has an empty first column")

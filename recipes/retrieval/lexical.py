@@ -29,26 +29,26 @@ def bm25(texts: list[Counter[str]]) -> Postings:
     count, lengths = len(texts), [text.total() for text in texts]
     mean = sum(lengths) / count
     has = Counter(word for text in texts for word in text)
-    found: Postings = defaultdict(list)
+    postings: Postings = defaultdict(list)
     for number, text in enumerate(texts):
         norm = K1 * (1 - B + B * lengths[number] / mean)
         for word, n in text.items():
             idf = math.log(1 + (count - has[word] + 0.5) / (has[word] + 0.5))
-            found[word].append((number, idf * n * (K1 + 1) / (n + norm)))
-    return found
+            postings[word].append((number, idf * n * (K1 + 1) / (n + norm)))
+    return postings
 
 
 def tfidf(texts: list[Counter[str]]) -> Postings:
     """The same for cosines; the length of the query changes no order."""
     has = Counter(word for text in texts for word in text)
     idf = {word: math.log(len(texts) / n) for word, n in has.items()}
-    found: Postings = defaultdict(list)
+    postings: Postings = defaultdict(list)
     for number, text in enumerate(texts):
         weights = {word: (1 + math.log(n)) * idf[word] for word, n in text.items()}
         length = math.sqrt(sum(weight**2 for weight in weights.values())) or 1.0
         for word, weight in weights.items():
-            found[word].append((number, idf[word] * weight / length))
-    return found
+            postings[word].append((number, idf[word] * weight / length))
+    return postings
 
 
 def search(query: Counter[str], postings: Postings, how: str) -> list[tuple[int, float]]:
@@ -58,13 +58,13 @@ def search(query: Counter[str], postings: Postings, how: str) -> list[tuple[int,
         times = n if how == "bm25" else 1 + math.log(n)
         for number, score in postings.get(word, ()):
             scores[number] += times * score
-    return sorted(scores.items(), key=lambda one: (-one[1], one[0]))[:MOST]
+    return sorted(scores.items(), key=lambda entry: (-entry[1], entry[0]))[:MOST]
 
 
 def main(how: str, folder: Path, output: Path) -> None:
     """Index the texts and search for each query."""
     texts, queries = (records(folder / f"{name}.jsonl") for name in ("texts", "queries"))
-    postings = {"bm25": bm25, "tfidf": tfidf}[how]([words(one["text"]) for one in texts])
+    postings = {"bm25": bm25, "tfidf": tfidf}[how]([words(record["text"]) for record in texts])
     lines = [
         f"{query['id']} Q0 {texts[number]['id']} {rank} {score:.6f} {how}\n"
         for query in queries

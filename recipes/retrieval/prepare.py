@@ -29,7 +29,7 @@ def questions(path: Path) -> Iterator[tuple[str, str]]:
 
 def write(path: Path, records: list[dict[str, Any]]) -> None:
     """Write json-lines."""
-    lines = (json.dumps(one, ensure_ascii=False) + "\n" for one in records)
+    lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in records)
     path.write_text("".join(lines), encoding="utf-8")
 
 
@@ -39,7 +39,7 @@ def main(train: Path, dev: Path, folder: Path) -> None:
     write(folder / "pairs.jsonl", [{"question": q, "paragraph": p} for q, p in questions(train)])
     judged = list(questions(dev))
     ids = {text: f"p{number}" for number, text in enumerate(dict.fromkeys(p for _, p in judged))}
-    write(folder / "texts.jsonl", [{"id": one, "text": text} for text, one in ids.items()])
+    write(folder / "texts.jsonl", [{"id": id_, "text": text} for text, id_ in ids.items()])
     queries = [{"id": f"q{n}", "source": question} for n, (question, _) in enumerate(judged)]
     write(folder / "queries.jsonl", queries)
     lines = (f"q{n} 0 {ids[text]} 1\n" for n, (_, text) in enumerate(judged))

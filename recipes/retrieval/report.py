@@ -16,8 +16,10 @@ def main(run: Path) -> None:
     """Print the table and write it."""
     rows = []
     for path in sorted((run / "found").glob("*.trec"), key=lambda path: ORDER.index(path.stem)):
-        found = unitk.score(metric=METRICS, hypotheses=path, references=run / "text" / "qrels.txt")
-        rows.append([f"`{path.stem}`", *(f"{found[one].figures[one]:.1f}" for one in METRICS)])
+        scores = unitk.score(metric=METRICS, hypotheses=path, references=run / "text" / "qrels.txt")
+        rows.append(
+            [f"`{path.stem}`", *(f"{scores[metric].figures[metric]:.1f}" for metric in METRICS)]
+        )
     text = table(["", *METRICS], rows)
     (run / "table.md").write_text(text, encoding="utf-8")
     print(text, end="")

@@ -25,24 +25,26 @@ def read(folder: Path, part: str) -> Any:
         return json.load(file)
 
 
-def thinned(squad: Any, most: int | None) -> Any:
+def thinned(squad: Any, limit: int | None) -> Any:
     """The questions whose answer has one place; of these `most`, at like distances."""
-    paragraphs = [one for article in squad["data"] for one in article["paragraphs"]]
-    for one in paragraphs:
-        one["qas"] = [asked for asked in one["qas"] if placed(asked)]
-    total = sum(len(one["qas"]) for one in paragraphs)
-    step, number = max(1, total // most) if most else 1, 0
-    for one in paragraphs:
-        own = range(number, number + len(one["qas"]))
+    paragraphs = [paragraph for article in squad["data"] for paragraph in article["paragraphs"]]
+    for paragraph in paragraphs:
+        paragraph["qas"] = [question for question in paragraph["qas"] if placed(question)]
+    total = sum(len(paragraph["qas"]) for paragraph in paragraphs)
+    step, number = max(1, total // limit) if limit else 1, 0
+    for paragraph in paragraphs:
+        own = range(number, number + len(paragraph["qas"]))
         number += len(own)
-        kept = [i % step == 0 and (most is None or i // step < most) for i in own]
-        one["qas"] = [asked for asked, keep in zip(one["qas"], kept, strict=True) if keep]
+        kept = [i % step == 0 and (limit is None or i // step < limit) for i in own]
+        paragraph["qas"] = [
+            question for question, keep in zip(paragraph["qas"], kept, strict=True) if keep
+        ]
     return squad
 
 
-def placed(asked: Any) -> bool:
+def placed(question: Any) -> bool:
     """Whether the place of its answer is known."""
-    return all(answer.get("occurrences", 1) == 1 for answer in asked["answers"])
+    return all(answer.get("occurrences", 1) == 1 for answer in question["answers"])
 
 
 def main() -> None:

@@ -22,30 +22,37 @@ def words(text: str) -> set[str]:
 
 def nearest(question: str, passage: str) -> str:
     """The sentence that shares most words with the question."""
-    return max(split_sentences(passage, "punct"), key=lambda one: len(words(one) & words(question)))
+    return max(
+        split_sentences(passage, "punct"),
+        key=lambda sentence: len(words(sentence) & words(question)),
+    )
 
 
 def main(run: Path) -> None:
     """Print and write the table."""
     dev = run / "text" / "dev.json"
-    wanted = [one.label for one in read_labels(dev, "span", "", "")]
-    asked = [one.source for one in read_squad(dev, spans=True)]
+    expected = [label.label for label in read_labels(dev, "span", "", "")]
+    questions = [pair.source for pair in read_squad(dev, spans=True)]
     sentences = {
-        "first sentence": [next(iter(split_sentences(passage, "punct"))) for _, passage in asked],
-        "sentence nearest to the question": [nearest(*one) for one in asked],
+        "first sentence": [
+            next(iter(split_sentences(passage, "punct"))) for _, passage in questions
+        ],
+        "sentence nearest to the question": [nearest(*question) for question in questions],
     }
     rows = []
     for name, texts in sentences.items():
-        figures = answers([[text] for text in texts], wanted).figures
-        rows.append([name, *(f"{figures[one]:.1f}" for one in FIGURES), "0.0"])
+        figures = answers([[text] for text in texts], expected).figures
+        rows.append([name, *(f"{figures[figure]:.1f}" for figure in FIGURES), "0.0"])
     for name in ("scratch", "pretrained"):
         if not (run / "squad" / f"{name}.json").exists():  # settings of a paper have one row
             continue
         scores = scores_in(run / "squad" / f"{name}.json")
-        said = [one["answer"] for one in records(run / "squad" / f"{name}.jsonl")]
-        none = 100 * said.count("") / len(said)
-        rows.append([name, *(f"{scores[one]:.1f}" for one in FIGURES), f"{none:.1f}"])
-    publish(run, table([f"{len(wanted):,} questions", "exact match", "F1", "no answer, %"], rows))
+        predicted = [
+            prediction["answer"] for prediction in records(run / "squad" / f"{name}.jsonl")
+        ]
+        none = 100 * predicted.count("") / len(predicted)
+        rows.append([name, *(f"{scores[figure]:.1f}" for figure in FIGURES), f"{none:.1f}"])
+    publish(run, table([f"{len(expected):,} questions", "exact match", "F1", "no answer, %"], rows))
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def pages(folder, ids):
     """Split -> the files of its pages."""
     tree = json.loads(ids.read_text(encoding="utf-8"))
     for split, name in IDS.items():
-        yield split, [folder / f"{one}.summary" for one in tree[name]]
+        yield split, [folder / f"{number}.summary" for number in tree[name]]
 
 
 def chunks(folder):
@@ -56,9 +56,9 @@ def records(args):
             pairs = (pair for path in paths for pair in read_chunk(path))
             yield split, ((f"{split}-{i}", pair) for i, pair in enumerate(pairs))
         return
-    found = stories(args.stories, args.lists) if args.stories else pages(args.pages, args.ids)
+    splits = stories(args.stories, args.lists) if args.stories else pages(args.pages, args.ids)
     read = read_story if args.stories else read_bbc
-    for split, paths in found:
+    for split, paths in splits:
         yield split, ((path.stem, read(path)) for path in paths)
 
 

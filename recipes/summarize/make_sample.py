@@ -20,7 +20,7 @@ def sample(lines, count):
     """So many of the records, in their order, with the fields that are used."""
     records = [json.loads(line) for line in lines]
     ids = sorted((record["paper_id"] for record in records), key=digest)[:count]
-    return [{name: one[name] for name in FIELDS} for one in records if one["paper_id"] in ids]
+    return [{name: paper[name] for name in FIELDS} for paper in records if paper["paper_id"] in ids]
 
 
 def digest(name):

@@ -37,26 +37,26 @@ def read_chunk(path: Path) -> Iterator[PairText]:
         try:
             if not 0 <= size == len(record):
                 raise IndexError
-            found = features(record)
-            article, abstract = (found[name].decode() for name in ("article", "abstract"))
+            values = features(record)
+            article, abstract = (values[name].decode() for name in ("article", "abstract"))
         except (IndexError, KeyError, UnicodeDecodeError) as error:
             raise DataError(f"{where}: no tf.train.Example of article and abstract") from error
-        lines = [one.strip() for one in SENTENCE.findall(abstract)]
+        lines = [sentence.strip() for sentence in SENTENCE.findall(abstract)]
         yield PairText([article.strip()], "\n".join(lines or [abstract.strip()]))
 
 
 def features(record: bytes) -> dict[str, bytes]:
     """The features of a tf.train.Example that are bytes, and of each the first value."""
-    found = {}
+    values = {}
     for entry in inside(b"".join(inside(record))):
         key, value = (b"".join(inside(entry, number)) for number in (1, 2))
-        found[key.decode()] = next(inside(b"".join(inside(value))), b"")
-    return found
+        values[key.decode()] = next(inside(b"".join(inside(value))), b"")
+    return values
 
 
-def inside(message: bytes, wanted: int = 1) -> Iterator[bytes]:
+def inside(message: bytes, field: int = 1) -> Iterator[bytes]:
     """The values of one field of a message that are bytes; IndexError where it is cut off."""
-    return (value for number, value in fields(message) if number == wanted and type(value) is bytes)
+    return (value for number, value in fields(message) if number == field and type(value) is bytes)
 
 
 def read_story(path: Path) -> PairText:

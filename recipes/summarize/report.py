@@ -50,9 +50,9 @@ def row(texts: list[str], pairs: list[PairText], separator: str) -> dict[str, fl
     """The figures of summaries of the sources of pairs."""
     references = [[pair.target, *pair.others] for pair in pairs]
     sources = [pair.source[-1] for pair in pairs]
-    found = rouge(texts, references, separator=separator).figures
+    figures = rouge(texts, references, separator=separator).figures
     targets = [pair.target for pair in pairs]
-    return found | stats(texts, targets, sources, separator=separator).figures
+    return figures | stats(texts, targets, sources, separator=separator).figures
 
 
 def cells(figures: dict[str, float]) -> list[str]:
@@ -88,10 +88,10 @@ def main() -> None:
     by_rule = [announcing(lead) for lead in leads]
     sources = [pair.source[-1] for pair in pairs]
     save(run, written=written, first=first, announcing=by_rule, sources=sources)
-    most = max(len(pair.others) for pair in pairs) + 1
-    for n in range(most):
+    count = max(len(pair.others) for pair in pairs) + 1
+    for n in range(count):
         several = [[pair.target, *pair.others] for pair in pairs]
-        save(run, **{f"wanted{n + 1}": [([*own, *[""] * most])[n] for own in several]})
+        save(run, **{f"wanted{n + 1}": [([*own, *[""] * count])[n] for own in several]})
     rows = {
         "written": row(written, pairs, separator),
         "first sentence": row(first, pairs, separator),
@@ -106,7 +106,7 @@ def main() -> None:
     }
     parts = [
         f"# {len(pairs):,} summaries\n",
-        table(("", *COLUMNS.values()), [(name, *cells(one)) for name, one in rows.items()]),
+        table(("", *COLUMNS.values()), [(name, *cells(scores)) for name, scores in rows.items()]),
         f"{sum(1 + len(pair.others) for pair in pairs):,} references, of which the best counts;"
         f" {len(set(written)):,} different outputs, {figures['empty']} empty;"
         f" {figures['source_words']:.0f} words a source.\n",

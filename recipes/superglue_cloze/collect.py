@@ -60,18 +60,18 @@ def multirc(row: Record, training: bool) -> Iterator[Record]:
 def record(row: Record, training: bool) -> Iterator[Record]:
     """Each query with the entities of its passage; in training each right one with a few others."""
     text = row["passage"]["text"]
-    spans = [(one["start"], one["end"] + 1) for one in row["passage"]["entities"]]
+    spans = [(entity["start"], entity["end"] + 1) for entity in row["passage"]["entities"]]
     known = list(dict.fromkeys(text[start:stop].strip() for start, stop in spans))
     passage = " ".join(text.replace("@highlight", "-").split())
-    for asked in row["qas"]:
-        right = list(dict.fromkeys(one["text"] for one in asked["answers"]))
-        wrong = [one for one in known if one not in right]
-        shared = {"passage": passage, "query": asked["query"]}
+    for question in row["qas"]:
+        right = list(dict.fromkeys(answer["text"] for answer in question["answers"]))
+        wrong = [name for name in known if name not in right]
+        shared = {"passage": passage, "query": question["query"]}
         if training:
-            rng = random.Random(asked["idx"])
-            for one in right:
+            rng = random.Random(question["idx"])
+            for answer in right:
                 some = rng.sample(wrong, min(NEGATIVES, len(wrong)))
-                yield {**shared, "choices": [one, *some], "label": 0}
+                yield {**shared, "choices": [answer, *some], "label": 0}
         else:
             yield {**shared, "choices": [*right, *wrong], "label": 0, "answers": right}
 
@@ -79,10 +79,12 @@ def record(row: Record, training: bool) -> Iterator[Record]:
 def nouns(text: str, noun: str, pronoun: str) -> list[str]:
     """What else a pronoun could refer to: names, and words behind an article or the like."""
     own = noun.lower().split()[-1]
-    found = dict.fromkeys(match[0] for match in NOUN.finditer(text))
-    kept = [one for one in found if one.lower() not in PRONOUNS | {pronoun.lower()}]
+    names = dict.fromkeys(match[0] for match in NOUN.finditer(text))
+    kept = [name for name in names if name.lower() not in PRONOUNS | {pronoun.lower()}]
     kept = [
-        one for one in kept if own not in one.lower().split() and one.lower() not in noun.lower()
+        name
+        for name in kept
+        if own not in name.lower().split() and name.lower() not in noun.lower()
     ]
     return kept[:NEGATIVES] or ["someone else"]
 
@@ -107,17 +109,17 @@ READERS: dict[str, Callable[[Record, bool], Iterator[Record]]] = {
 }
 
 
-def collect(folder: Path, dest: Path, name: str, most: int | None) -> None:
+def collect(folder: Path, dest: Path, name: str, limit: int | None) -> None:
     """Write the parts of a set."""
     reader = READERS.get(name, plain)
     for part, files in FILES.items():
         path = find_file(*(folder / NAMES[name] / f"{file}.jsonl" for file in files))
         with open_packed(path) as file:
             rows = [json.loads(line) for line in file]
-        rows = rows[: most if part == "train" else None]
-        found = [one for row in rows for one in reader(row, part == "train")]
+        rows = rows[: limit if part == "train" else None]
+        made = [record for row in rows for record in reader(row, part == "train")]
         with (dest / f"{name}.{part}.jsonl").open("w", encoding="utf-8") as file:
-            file.writelines(json.dumps(one) + "\n" for one in found)
+            file.writelines(json.dumps(record) + "\n" for record in made)
 
 
 def main() -> None:

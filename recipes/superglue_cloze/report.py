@@ -23,32 +23,39 @@ def trivial(name: str, train: list[dict[str, Any]], dev: list[dict[str, Any]]) -
     if name == "wsc":
         return ["1"] * len(dev)
     if name == "record":
-        return [str(first_named(one)) for one in dev]
-    [(most, _)] = Counter(str(one["label"]) for one in train).most_common(1)
-    return [most] * len(dev)
+        return [str(first_named(record)) for record in dev]
+    [(commonest, _)] = Counter(str(record["label"]) for record in train).most_common(1)
+    return [commonest] * len(dev)
 
 
-def first_named(one: dict[str, Any]) -> int:
+def first_named(record: dict[str, Any]) -> int:
     """The number of the entity that stands first in the passage."""
-    return min(range(len(one["choices"])), key=lambda i: one["passage"].find(one["choices"][i]))
+    return min(
+        range(len(record["choices"])), key=lambda i: record["passage"].find(record["choices"][i])
+    )
 
 
-def judged(name: str, said: list[str], dev: list[dict[str, Any]]) -> dict[str, float]:
+def judged(name: str, predicted: list[str], dev: list[dict[str, Any]]) -> dict[str, float]:
     """Scores of labels as `unitk predict` writes them."""
-    wanted = [str(one["label"]) for one in dev]
+    expected = [str(record["label"]) for record in dev]
     if name == "record":
-        found = [[one["choices"][int(label)]] for label, one in zip(said, dev, strict=True)]
-        return answers(found, [one["answers"] for one in dev]).figures
+        chosen = [
+            [record["choices"][int(label)]] for label, record in zip(predicted, dev, strict=True)
+        ]
+        return answers(chosen, [record["answers"] for record in dev]).figures
     if name == "wsc":  # the noun of the question is choice 0
-        said, wanted = [str(one == "0") for one in said], [str(one["right"]) for one in dev]
-    found = dict(classes(said, wanted).figures)
+        predicted, expected = (
+            [str(label == "0") for label in predicted],
+            [str(record["right"]) for record in dev],
+        )
+    figures = dict(classes(predicted, expected).figures)
     if name == "multirc":
         whole = defaultdict(list)
-        for label, right, one in zip(said, wanted, dev, strict=True):
-            whole[one["number"]].append(label == right)
-        found["em"] = 100 * sum(map(all, whole.values())) / len(whole)
-        found["f1"] = found.get("f1:True", 0.0)  # of the answers that are right
-    return found
+        for label, right, record in zip(predicted, expected, dev, strict=True):
+            whole[record["number"]].append(label == right)
+        figures["em"] = 100 * sum(map(all, whole.values())) / len(whole)
+        figures["f1"] = figures.get("f1:True", 0.0)  # of the answers that are right
+    return figures
 
 
 def main(run: Path, sets: list[str]) -> None:
@@ -61,10 +68,12 @@ def main(run: Path, sets: list[str]) -> None:
                 records(run / "text" / f"{name}.{part}.jsonl") for part in ("train", "dev")
             )
             if row.startswith("majority"):
-                said = trivial(name, train, dev)
+                predicted = trivial(name, train, dev)
             else:
-                said = [str(one["label"]) for one in records(run / name / f"{row}.jsonl")]
-            scores = judged(name, said, dev)
+                predicted = [
+                    str(record["label"]) for record in records(run / name / f"{row}.jsonl")
+                ]
+            scores = judged(name, predicted, dev)
             cells.append(" / ".join(f"{scores[figure]:.1f}" for figure in FIGURES[name]))
         lines.append(cells)
     titles = [f"{name} {' / '.join(FIGURES[name])}" for name in sets]

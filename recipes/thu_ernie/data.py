@@ -63,12 +63,12 @@ def records(article: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def vectors(rows: list[dict[str, Any]]) -> tuple[list[str], np.ndarray]:
     """Vectors of the entities that occur twice: the largest singular vectors of their positive
     pointwise mutual information within records (Levy and Goldberg 2014). Stands for TransE."""
-    each = [sorted({entity for *_, entity in row["links"]}) for row in rows]
-    counts = Counter(entity for own in each for entity in own)
+    entities_of = [sorted({entity for *_, entity in row["links"]}) for row in rows]
+    counts = Counter(entity for own in entities_of for entity in own)
     names = sorted(name for name, count in counts.items() if count > 1)
     number = {name: i for i, name in enumerate(names)}
     table = np.zeros((len(names), len(names)), np.float32)
-    for own in each:
+    for own in entities_of:
         known = [number[entity] for entity in own if entity in number]
         table[known, known] += 1
         for a, b in combinations(known, 2):
@@ -82,9 +82,9 @@ def vectors(rows: list[dict[str, Any]]) -> tuple[list[str], np.ndarray]:
         sketch = table @ np.linalg.qr(table.T @ sketch)[0]
     basis = np.linalg.qr(sketch)[0]
     left, size, _ = np.linalg.svd(basis.T @ table, full_matrices=False)
-    found = (basis @ left[:, :SIDE]) * size[:SIDE] ** 0.5
-    found = np.pad(found, ((0, 0), (0, SIDE - found.shape[1])))
-    return names, found / (np.linalg.norm(found, axis=1, keepdims=True) + 1e-6)
+    factors = (basis @ left[:, :SIDE]) * size[:SIDE] ** 0.5
+    factors = np.pad(factors, ((0, 0), (0, SIDE - factors.shape[1])))
+    return names, factors / (np.linalg.norm(factors, axis=1, keepdims=True) + 1e-6)
 
 
 def write(path: Path, rows: list[Any]) -> None:
@@ -103,16 +103,18 @@ def read_vectors(path: Path) -> tuple[list[str], np.ndarray]:
 def wiki(path: Path, folder: Path, vector_file: Path | None = None) -> None:
     """Linked records, vectors, and names."""
     parts = {"train": [], "valid": []}
-    for number, record in enumerate(one for article in read(path) for one in records(article)):
+    for number, record in enumerate(
+        record_read for article in read(path) for record_read in records(article)
+    ):
         parts["valid" if number % 10 == 9 else "train"].append(record)
-    names, found = read_vectors(vector_file) if vector_file else vectors(parts["train"])
+    names, table = read_vectors(vector_file) if vector_file else vectors(parts["train"])
     known = {*names}
     for name, rows in parts.items():
         for row in rows:  # others have no vector
             row["links"] = [link for link in row["links"] if link[2] in known]
         write(folder / f"{name}.jsonl", rows)
     lines = (
-        f"{n} {' '.join(f'{x:.4f}' for x in row)}\n" for n, row in zip(names, found, strict=True)
+        f"{n} {' '.join(f'{x:.4f}' for x in row)}\n" for n, row in zip(names, table, strict=True)
     )
     (folder / "vectors.txt").write_text("".join(lines))
     spelt = Counter(
@@ -129,10 +131,10 @@ def fewrel(path: Path, folder: Path) -> None:
     known = {line.split()[0] for line in (folder / "vectors.txt").read_text().splitlines()}
     rows, names, linked = [], dict[str, None](), 0
     for relation, instances in sorted(read(path).items()):
-        for number, one in enumerate(instances):
-            words = [word.lower() for word in one["tokens"]]
+        for number, instance in enumerate(instances):
+            words = [word.lower() for word in instance["tokens"]]
             for side, mark in zip(("h", "t"), MARKS, strict=True):
-                _, entity, (places, *_) = one[side]
+                _, entity, (places, *_) = instance[side]
                 if entity in known:
                     names[
                         f"{' '.join(words[places[0] : places[-1] + 1]).strip(' #$')}\t{entity}"

@@ -29,8 +29,8 @@ LONGEST, TEXTS = 200, 32
 def main(checkpoint: str, corpus: str, weights: str) -> None:
     """Predict the entities of a linked corpus."""
     settings = Settings.of_texts({"task.random_none_keep": weights}, Origin.FLAG)
-    found, held = load(Path(checkpoint), given=settings), open_corpus(Path(corpus))
-    task, rng, made = found.task, np.random.default_rng(0), []
+    model, held = load(Path(checkpoint), given=settings), open_corpus(Path(corpus))
+    task, rng, examples = model.task, np.random.default_rng(0), []
     task = task.with_trained(labels=tuple(held.labels))
     for number in range(len(held)):
         (text,), links = held.record(number)
@@ -39,16 +39,16 @@ def main(checkpoint: str, corpus: str, weights: str) -> None:
         example = layout(
             MLM.lay_out_parts(task, parts).example, entity, task.add_noise(entity, rng)
         )
-        made += [example] if example.asks else []
-    named = np.concatenate([one.asks[0].among[one.asks[0].label] for one in made])
+        examples += [example] if example.asks else []
+    named = np.concatenate([example.asks[0].among[example.asks[0].label] for example in examples])
     every, counts = np.unique(named, return_counts=True)
     right = 0.0
-    for first in range(0, len(made), TEXTS):
-        batch = collate([[one] for one in made[first : first + TEXTS]]).to("cpu")
+    for first in range(0, len(examples), TEXTS):
+        batch = collate([[example] for example in examples[first : first + TEXTS]]).to("cpu")
         ask = batch.asks["dea"]
         label = torch.searchsorted(torch.from_numpy(every), ask.among[ask.label])
         ask = replace(ask, among=torch.from_numpy(every), label=label)
-        right += float(found.model.score_labels(replace(batch, asks={"dea": ask}), ask)[1].sum())
+        right += float(model.model.score_labels(replace(batch, asks={"dea": ask}), ask)[1].sum())
     figures = {"asked": len(named), "candidates": len(every), "guess": 1 / len(every)}
     figures |= {"most frequent": counts.max() / len(named), "accuracy": right / len(named)}
     print(json.dumps({name: round(value, 4) for name, value in figures.items()}))

@@ -24,7 +24,7 @@ def written(name: str, lines: list[str]) -> None:
 def main(linked: Path, fewrel: Path) -> None:
     """Write both samples."""
     HERE.mkdir(exist_ok=True)
-    articles = [json.dumps(one, ensure_ascii=False) for one in read(linked)[::3]]
+    articles = [json.dumps(article, ensure_ascii=False) for article in read(linked)[::3]]
     written("linked.jsonl.gz", articles)
     some = {name: rows[:RELATIONS] for name, rows in read(fewrel).items()}
     written("fewrel.json.gz", [json.dumps(some, ensure_ascii=False)])

@@ -25,8 +25,8 @@ def main(run: Path) -> None:
     text = table([title, "right, %"], rows) + "\n"
     scores = {"with entities": read("entities")["class"], "without": read("none")["class"]}
     rows = [
-        [name, f"{found['accuracy']:.1f}", f"{found['f1_macro']:.1f}"]
-        for name, found in scores.items()
+        [name, f"{figures['accuracy']:.1f}", f"{figures['f1_macro']:.1f}"]
+        for name, figures in scores.items()
     ]
     text += table(["relations", "accuracy", "f1_macro"], rows)
     publish(run, text)

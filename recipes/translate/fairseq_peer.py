@@ -46,13 +46,15 @@ def fairseq(verb, *words):
 def average(folder):
     """The mean of the checkpoints of a folder, beside them."""
     paths = [path for path in folder.glob("*.pt") if UPDATE.fullmatch(path.name)]
-    found = [torch.load(path, map_location="cpu", weights_only=False) for path in paths]
-    first = found[0]
+    checkpoints = [torch.load(path, map_location="cpu", weights_only=False) for path in paths]
+    first = checkpoints[0]
     for name, tensor in first["model"].items():
         if tensor.is_floating_point():
-            first["model"][name] = torch.stack([one["model"][name] for one in found]).mean(0)
+            first["model"][name] = torch.stack(
+                [checkpoint["model"][name] for checkpoint in checkpoints]
+            ).mean(0)
     torch.save(first, folder / "mean.pt")
-    return folder / "mean.pt", len(found)
+    return folder / "mean.pt", len(checkpoints)
 
 
 def main(run, seed, updates, pairs, save_every):
@@ -60,14 +62,14 @@ def main(run, seed, updates, pairs, save_every):
     lengths = ["--max-update", updates, "--batch-size", pairs, "--seed", seed]
     saving = ["--save-interval-updates", save_every, "--save-dir", folder / "train"]
     began = time.perf_counter()
-    said = fairseq("train", data, *MODEL.split(), *TRAINING.split(), *lengths, *saving)
+    printed = fairseq("train", data, *MODEL.split(), *TRAINING.split(), *lengths, *saving)
     minutes = (time.perf_counter() - began) / 60
-    perplexities = re.findall(r'"valid_ppl": "([\d.]+)"', said)
+    perplexities = re.findall(r'"valid_ppl": "([\d.]+)"', printed)
     mean, count = average(folder / "train")
     decoding = "--gen-subset test --beam 5 --remove-bpe sentencepiece --cpu --batch-size 64"
     decoding += " --required-batch-size-multiple 1"  # else the last batch may be left out
-    said = fairseq("generate", data, "--path", mean, *decoding.split(), "--num-workers", 0)
-    lines = dict(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", said, re.M))
+    printed = fairseq("generate", data, "--path", mean, *decoding.split(), "--num-workers", 0)
+    lines = dict(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", printed, re.M))
     texts = [lines[str(number)] + "\n" for number in range(len(lines))]
     (folder / "written.txt").write_text("".join(texts), encoding="utf-8")
     about = {"perplexity": float(perplexities[-1]), "updates": updates, "minutes": minutes}

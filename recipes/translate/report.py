@@ -30,9 +30,9 @@ def main(run: Path) -> None:
     for path in sorted(run.glob("*-*/bleu.json")):
         systems[path.parent.name.rpartition("-")[0]].append(figures(path.parent))
     rows = []
-    for name, found in systems.items():
-        scores, perplexities, updates, minutes = zip(*found, strict=True)
-        cells = [f"{mean(scores):.2f}", ", ".join(f"{one:.2f}" for one in scores)]
+    for name, runs_of in systems.items():
+        scores, perplexities, updates, minutes = zip(*runs_of, strict=True)
+        cells = [f"{mean(scores):.2f}", ", ".join(f"{score:.2f}" for score in scores)]
         cells += [f"{mean(perplexities):.2f}", f"{updates[0]:,}", f"{mean(minutes):.0f}"]
         rows.append([name, *cells])
     titles = ["", "BLEU", "of each seed", "validation perplexity", "updates", "minutes a seed"]

@@ -58,7 +58,7 @@ def imdb(folder: Path, part: str) -> Rows:
 def trec(folder: Path, part: str) -> Rows:
     """The questions of a part, each with the coarse one of its labels."""
     places = (folder, folder / "trec", folder / "nlu-small" / "sent-conv")
-    lines = read([place / name for name in TREC[part] for place in places])
+    lines = read([folder / name for name in TREC[part] for folder in places])
     rows = (line.partition(" ") for line in lines)
     return [(text, label.partition(":")[0]) for label, _, text in rows]
 
@@ -89,9 +89,9 @@ def main() -> None:
         train = train[len(valid) :]
         parts = {"train": train[: args.labels], "valid": valid, "test": test[: args.test]}
         for part, rows in parts.items():
-            each = [(" ".join(text.split()[-args.words :]), label) for text, label in rows]
-            made = (json.dumps({"text": text, "label": label}) for text, label in each)
-            write(args.dest / f"{name}.{part}.jsonl", made)
+            shortened = [(" ".join(text.split()[-args.words :]), label) for text, label in rows]
+            lines = (json.dumps({"text": text, "label": label}) for text, label in shortened)
+            write(args.dest / f"{name}.{part}.jsonl", lines)
         for part, rows in (("texts", train[: args.unlabelled]), ("heldout", valid)):
             write(args.dest / f"{name}.{part}.txt", (" ".join(text.split()) for text, _ in rows))
 

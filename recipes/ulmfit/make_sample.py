@@ -29,8 +29,8 @@ def main(dest: Path) -> None:
     (dest / "imdb").mkdir(parents=True, exist_ok=True)
     for part, size in {"train": 2000, "test": 400}.items():
         labels = (rng.randrange(2) for _ in range(size))
-        made = (json.dumps({"text": review(rng, label), "label": label}) for label in labels)
-        (dest / "imdb" / f"{part}.jsonl").write_text("\n".join(made) + "\n", encoding="utf-8")
+        lines = (json.dumps({"text": review(rng, label), "label": label}) for label in labels)
+        (dest / "imdb" / f"{part}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     for name, size in {"train_5500.label": 1500, "TREC_10.label": 300}.items():
         with (dest / name).open("w", encoding="utf-8") as file:
             for _ in range(size):

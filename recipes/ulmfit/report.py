@@ -11,8 +11,8 @@ def main(run: Path, sets: list[str], rows: list[str]) -> None:
     """Print and write the table."""
     lines = [["majority class", *(f"{majority(run, f'{name}.'):.1f}" for name in sets)]]
     for row in rows:
-        each = (scores_in(run / name / f"{row}.json")["accuracy"] for name in sets)
-        lines.append([row, *(f"{one:.1f}" for one in each)])
+        accuracies = (scores_in(run / name / f"{row}.json")["accuracy"] for name in sets)
+        lines.append([row, *(f"{accuracy:.1f}" for accuracy in accuracies)])
     publish(run, table(["accuracy", *sets], lines))
     print()
     for name in ("general", *(f"{name}.lm" for name in sets)):

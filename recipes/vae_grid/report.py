@@ -15,9 +15,12 @@ def main(run: Path, rows: list[str]) -> None:
     """Print a row for each setting, and write the table to RUN/table.md."""
     cells = []
     for row in rows:
-        found = json.loads((run / f"{row.replace('/', '-')}.json").read_text(encoding="utf-8"))
+        figures = json.loads((run / f"{row.replace('/', '-')}.json").read_text(encoding="utf-8"))
         cells.append(
-            [*row.split("/"), *(f"{found[one]:.{digits}f}" for one, digits in COLUMNS.items())]
+            [
+                *row.split("/"),
+                *(f"{figures[column]:.{digits}f}" for column, digits in COLUMNS.items()),
+            ]
         )
     text = table(("beta", "lambda", "tokenizer", *COLUMNS), cells)
     (run / "table.md").write_text(text, encoding="utf-8")

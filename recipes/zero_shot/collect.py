@@ -43,34 +43,34 @@ def passages(document: str, least: int = LEAST) -> Iterator[str]:
 
 def texts_of(path: Path) -> list[str]:
     """The field `text` of every record."""
-    return [one.text("text") for one in records(path, given="jsonl")]
+    return [record.text("text") for record in records(path, given="jsonl")]
 
 
-def some(rows: Iterable[Any], most: int) -> list[Any]:
+def some(rows: Iterable[Any], limit: int) -> list[Any]:
     """As many, at equal distances."""
     every = list(rows)
-    return every[:: max(1, len(every) // most)][:most]
+    return every[:: max(1, len(every) // limit)][:limit]
 
 
 def cut(text: str, words: int) -> str:
     """The first sentences of a text, of so many words in all; at least one."""
     sentences = list(split_sentences(text, "punct"))
-    ends = accumulate(len(one.split()) for one in sentences)
+    ends = accumulate(len(sentence.split()) for sentence in sentences)
     return " ".join(sentences[: max(1, sum(end <= words for end in ends))])
 
 
 def summaries(path: Path, words: int) -> Iterator[dict[str, Any]]:
     """The first sentences of each text, and its summaries."""
-    for one in read_records(path, Fields(("source",), ("target",))):
-        yield {"text": cut(one.source[-1], words), "references": [one.target, *one.others]}
+    for pair in read_records(path, Fields(("source",), ("target",))):
+        yield {"text": cut(pair.source[-1], words), "references": [pair.target, *pair.others]}
 
 
 def questions(path: Path, words: int) -> Iterator[dict[str, Any]]:
     """Questions about passages of so many words at most, and their answers."""
-    asked = read_squad(path, spans=True)
+    pairs = read_squad(path, spans=True)
     labels = read_labels(path, "span", "", "")
-    for one, label in zip(asked, labels, strict=True):
-        question, passage = (" ".join(part.split()) for part in one.source)
+    for pair, label in zip(pairs, labels, strict=True):
+        question, passage = (" ".join(part.split()) for part in pair.source)
         if len(passage.split()) <= words:
             yield {"text": passage, "question": question, "references": label.label}
 
@@ -95,17 +95,20 @@ def main() -> None:
     args = parser.parse_args()
     args.dest.mkdir(parents=True, exist_ok=True)
     if args.passages:
-        whole = [one for text in texts_of(args.passages) for one in passages(text)]
+        whole = [part for text in texts_of(args.passages) for part in passages(text)]
     else:
         whole = texts_of(args.last_words)
-    write(args.dest / "last_words.jsonl", ({"text": one} for one in some(whole, args.texts)))
+    write(args.dest / "last_words.jsonl", ({"text": record} for record in some(whole, args.texts)))
     long = some(summaries(args.summaries, args.words), args.texts)
-    asked = some(questions(args.questions, args.words), args.texts)
+    asked_questions = some(questions(args.questions, args.words), args.texts)
     prompts = {
-        "plain": (one | {"prompt": one["text"]} for one in long),
-        "tldr": (one | {"prompt": f"{one['text']} TL;DR:"} for one in long),
-        "alone": (one | {"prompt": f"Q: {one['question']} A:"} for one in asked),
-        "answers": (one | {"prompt": f"{one['text']} Q: {one['question']} A:"} for one in asked),
+        "plain": (record | {"prompt": record["text"]} for record in long),
+        "tldr": (record | {"prompt": f"{record['text']} TL;DR:"} for record in long),
+        "alone": (record | {"prompt": f"Q: {record['question']} A:"} for record in asked_questions),
+        "answers": (
+            record | {"prompt": f"{record['text']} Q: {record['question']} A:"}
+            for record in asked_questions
+        ),
     }
     for name, rows in prompts.items():
         write(args.dest / f"{name}.jsonl", rows)

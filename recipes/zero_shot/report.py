@@ -39,10 +39,10 @@ def frequent(words: Sequence[str]) -> str:
 
 def last_words(run: Path) -> list[list[str]]:
     """The share of last words that are right: of words of the passage, and of the model's."""
-    texts = [one["text"].split() for one in records(run / "text" / "last_words.jsonl")]
+    texts = [record["text"].split() for record in records(run / "text" / "last_words.jsonl")]
     long = [LONG.findall(" ".join(words[:-1])) for words in texts]
     common = frequent([word for words in long for word in words])
-    judged = [one["right"] for one in records(run / "last_words.jsonl")]
+    judged = [record["right"] for record in records(run / "last_words.jsonl")]
     guessed = {
         f"most frequent word of four letters or more ({common})": [
             words[-1] == common for words in texts
@@ -57,7 +57,7 @@ def last_words(run: Path) -> list[list[str]]:
 
 def written(run: Path, name: str) -> list[str]:
     """What the model wrote behind each prompt."""
-    return [one["outputs"][0]["text"] for one in records(run / f"{name}.jsonl")]
+    return [record["outputs"][0]["text"] for record in records(run / f"{name}.jsonl")]
 
 
 def main() -> None:
@@ -73,41 +73,45 @@ def main() -> None:
     lines = [table([f"{count} last words", "right, %"], words)]
 
     long = records(run / "text" / "tldr.jsonl")
-    sentences = [list(split_sentences(one["text"], "punct")) for one in long]
-    some = [rng.sample(range(len(one)), min(args.sentences, len(one))) for one in sentences]
+    sentences = [list(split_sentences(record["text"], "punct")) for record in long]
+    some = [
+        rng.sample(range(len(sentences_of)), min(args.sentences, len(sentences_of)))
+        for sentences_of in sentences
+    ]
     texts = {
-        "first sentences": [beginning(one["text"], args.sentences) for one in long],
+        "first sentences": [beginning(record["text"], args.sentences) for record in long],
         "any sentences": [
-            " ".join(one[i] for i in sorted(own)) for one, own in zip(sentences, some, strict=True)
+            " ".join(sentences_of[i] for i in sorted(own))
+            for sentences_of, own in zip(sentences, some, strict=True)
         ],
         "model": [beginning(text, args.sentences) for text in written(run, "plain")],
         "model, TL;DR:": [beginning(text, args.sentences) for text in written(run, "tldr")],
     }
-    references = [one["references"] for one in long]
+    references = [record["references"] for record in long]
     rows = []
     for name, own in texts.items():
         figures = rouge(own, references).figures
         rows.append([name, *(f"{figures[key]:.1f}" for key in ROUGE)])
     lines.append(table([f"{len(long)} summaries", *ROUGE.values()], rows))
 
-    asked = records(run / "text" / "answers.jsonl")
-    said = {
-        "first sentence": [beginning(one["text"], 1) for one in asked],
-        "most frequent name": [frequent(NAME.findall(one["text"])) for one in asked],
+    questions = records(run / "text" / "answers.jsonl")
+    answers_of = {
+        "first sentence": [beginning(record["text"], 1) for record in questions],
+        "most frequent name": [frequent(NAME.findall(record["text"])) for record in questions],
         "model, without the passage": list(map(answer, written(run, "alone"))),
         "model": list(map(answer, written(run, "answers"))),
     }
-    right = [one["references"] for one in asked]
+    right = [record["references"] for record in questions]
     rows = []
-    for name, own in said.items():
+    for name, own in answers_of.items():
         figures = answers([[text] for text in own], right).figures
         rows.append([name, f"{figures['em']:.1f}", f"{figures['f1']:.1f}"])
-    lines.append(table([f"{len(asked)} answers", "exact match", "F1"], rows))
+    lines.append(table([f"{len(questions)} answers", "exact match", "F1"], rows))
 
     def shown(number: int, prompt: dict[str, str], text: str) -> str:
         return f"{number}. ... {prompt['prompt'][-160:]} **{text}**\n"
 
-    for name, prompts in {"tldr": long, "answers": asked}.items():
+    for name, prompts in {"tldr": long, "answers": questions}.items():
         lines.append("".join(examples(3, shown, prompts, written(run, name))))
     text = "\n".join(lines)
     (run / "report.md").write_text(text, encoding="utf-8")
