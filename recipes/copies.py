@@ -14,7 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from unitk.data.files.documents import Separators, read_documents
+from unitk.comparison.texts import read_documents
+from unitk.data.files.documents import Separators
 from unitk.data.files.readers import format_of
 
 SHORTEST = 6

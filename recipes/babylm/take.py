@@ -12,8 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
+from unitk.comparison.texts import read_documents
 from unitk.data.corpus.encode import count_words
-from unitk.data.files.documents import Separators, read_documents
+from unitk.data.files.documents import Separators
 from unitk.data.files.files import expand
 from unitk.data.files.readers import format_of
 from unitk.options.fields import parse_value

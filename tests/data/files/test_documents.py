@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unitk.data.files.documents import Separators, read_documents, split_sentences
+from unitk.comparison.texts import read_documents
+from unitk.data.files.documents import Separators, split_sentences
 from unitk.data.files.lines import blocks
 from unitk.data.files.squad import read_squad
 from unitk.errors import DataError
