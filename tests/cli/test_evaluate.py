@@ -529,6 +529,14 @@ def test_windows_count_the_words_that_are_predicted(judge, toy_data):
     assert found["ppl_word"] == pytest.approx(math.exp(found["nats"] / found["words"]))
 
 
+def test_each_window_without_context_or_opening_has_a_token_that_is_not_predicted(judge, toy_data):
+    found = judge("lm", "--stride 2 --context 0 --task.opening none")
+    corpus = open_corpus(toy_data / "text" / "valid")
+    tokens = sum(map(int, corpus.document_lengths()))
+    assert found["tokens"] == tokens - found["windows"]
+    assert found["ppl_token"] == pytest.approx(math.exp(found["nats"] / found["tokens"]))
+
+
 def test_stride_is_for_texts(judge, toy_data):
     with pytest.raises(DataError, match="holds pairs; --stride .*texts"):
         judge("qa", "--stride 8", data=toy_data / "pairs")

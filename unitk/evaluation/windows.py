@@ -78,8 +78,8 @@ class WindowedPerplexity(Scoring):
         sizes = iter(likelihood.shape[1] for likelihood in likelihoods)
         unasked = [len(text) - sum(next(sizes) for _ in self.cut(text)) for text in texts]
         asked = (
-            [first[count:], *others]
-            for (first, *others), count in zip(documents, unasked, strict=True)
+            np.split(text[count:], (np.cumsum([*map(len, one)])[:-1] - count).clip(0))
+            for one, text, count in zip(documents, texts, unasked, strict=True)
         )
         units = Units.of(asked, generator.vocab.decode).with_ends(0)
         figures = {"texts": len(texts), "windows": len(cut), "nats": nats}
