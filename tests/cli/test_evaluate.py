@@ -208,6 +208,29 @@ def test_a_file_is_judged_as_its_corpus(judge, runs, toy_data, tmp_path, name, e
     assert found == made | {"data": str(path)} and found["texts"] > 1
 
 
+@pytest.mark.parametrize("task", ["classify", "tag"])
+def test_a_file_need_not_have_all_labels_of_the_model(toy_data, tmp_path, capsys, task):
+    field = "--source-field title --label-field label"
+    form = "--labels tags" if task == "tag" else "--labels class"
+    for name, some in {"train": "abc", "few": "c", "other": "z"}.items():
+        rows = [{"title": "ba kilo", "label": [one] * 2 if task == "tag" else one} for one in some]
+        records(tmp_path / f"{name}.jsonl", rows)
+    words = f"--input {tmp_path / 'train.jsonl'} --valid {tmp_path / 'few.jsonl'} {field} {form}"
+    preprocess(f"{words} --dest {tmp_path / 'data'} --vocab {toy_data / 'text' / 'train'}".split())
+    words = f"--task {task} --arch bert_tiny {COMMON} --save-dir {tmp_path / 'run'}"
+    train(f"{words} --data {tmp_path / 'data'}".split())
+    found = {}
+    for data, options in {"data": "", "few.jsonl": f"{field} {form}"}.items():
+        capsys.readouterr()
+        words = f"--checkpoint {tmp_path / 'run'} --data {tmp_path / data} --output-format json"
+        run(f"{words} {options}".split())
+        found[data] = json.loads(capsys.readouterr().out)
+    assert found["data"] | {"data": found["few.jsonl"]["data"]} == found["few.jsonl"]
+    words = f"--checkpoint {tmp_path / 'run'} --data {tmp_path / 'other.jsonl'} {field} {form}"
+    with pytest.raises(DataError, match="'z' is not a label of train: a, b, c"):
+        run(words.split())
+
+
 def test_targets_are_as_long_as_in_training(judge, runs, toy_data, tmp_path):
     state = json.loads((runs / "qa" / "best" / "state.json").read_text())
     longest = int(open_corpus(toy_data / "pairs" / "train").target_lengths.max())

@@ -21,6 +21,7 @@ from unitk.options.config import Parsed, flag, options
 from unitk.options.fields import Count
 from unitk.registry import register
 from unitk.training.saving.folder import find_checkpoint
+from unitk.training.saving.state import read_state
 from unitk.vocab.open import open_vocab
 
 if TYPE_CHECKING:
@@ -65,7 +66,9 @@ def open_corpus_of(parsed: Parsed) -> Iterator[Path]:
     chosen.check()
     files = expand((str(path),), "--data")
     chosen.check_files(files, "--data", parsed.settings)
-    vocab = open_vocab(find_checkpoint(chosen.checkpoint))
+    checkpoint = find_checkpoint(chosen.checkpoint)
+    vocab = open_vocab(checkpoint)
+    labels = read_state(checkpoint).get("labels") or None  # a file need not have all of them
     source = chosen.source(files, "--data")
     with tempfile.TemporaryDirectory(prefix="unitk-") as temporary:
         folder = Path(temporary, path.stem)
@@ -73,7 +76,7 @@ def open_corpus_of(parsed: Parsed) -> Iterator[Path]:
         cure = "preprocess the text first"
         opened = encoders(vocab, workers, chosen.user_dir, cure=cure)
         with redirect_stdout(sys.stderr), opened as encode:
-            write_part(source, folder, vocab, encode)
+            write_part(source, folder, vocab, encode, known=labels)
         yield folder
 
 

@@ -170,7 +170,7 @@ class LabelWriter:
             known = shorten(", ".join(self.known), 300, placeholder=" ...")
             raise DataError(
                 f"{where}: {name!r} is not a label of train: {known}; "
-                "--extra-labels takes it as one that no text of train has"
+                "`unitk preprocess --extra-labels` takes it as one that no text of train has"
             )
         return self.names.setdefault(name, len(self.names))
 
