@@ -227,7 +227,7 @@ def test_a_file_need_not_have_all_labels_of_the_model(toy_data, tmp_path, capsys
         found[data] = json.loads(capsys.readouterr().out)
     assert found["data"] | {"data": found["few.jsonl"]["data"]} == found["few.jsonl"]
     words = f"--checkpoint {tmp_path / 'run'} --data {tmp_path / 'other.jsonl'} {field} {form}"
-    with pytest.raises(DataError, match="'z' is not a label of train: a, b, c"):
+    with pytest.raises(DataError, match="other.jsonl, line 1: 'z' .* --extra-labels"):
         run(words.split())
 
 
@@ -552,7 +552,7 @@ def test_windows_count_the_words_that_are_predicted(judge, toy_data):
     assert found["ppl_word"] == pytest.approx(math.exp(found["nats"] / found["words"]))
 
 
-def test_each_window_without_context_or_opening_has_a_token_that_is_not_predicted(judge, toy_data):
+def test_windows_without_context_or_opening(judge, toy_data):
     found = judge("lm", "--stride 2 --context 0 --task.opening none")
     corpus = open_corpus(toy_data / "text" / "valid")
     tokens = sum(map(int, corpus.document_lengths()))

@@ -19,7 +19,7 @@ def test_units_count_the_end_but_not_the_begin():
     assert units() == Units()
 
 
-def test_sentences_are_apart_whoever_writes_blanks():
+def test_sentences_are_apart():
     whole, cut = units(["Er kam. Sie ging."]), units(["Er kam.", "Sie ging."])
     assert (cut.words, cut.size) == (whole.words, whole.size)
 

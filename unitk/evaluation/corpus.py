@@ -73,8 +73,7 @@ def open_corpus_of(parsed: Parsed) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="unitk-") as temporary:
         folder = Path(temporary, path.stem)
         workers = num_workers(None, source.size)
-        cure = "preprocess the text first"
-        opened = encoders(vocab, workers, chosen.user_dir, cure=cure)
+        opened = encoders(vocab, workers, chosen.user_dir, cure="preprocess the text first")
         with redirect_stdout(sys.stderr), opened as encode:
             write_part(source, folder, vocab, encode, known=labels)
         yield folder

@@ -225,19 +225,18 @@ def units_of(setup: Setup, words: int, ends: int) -> Units | None:
     `words` are the tokens that it predicted, and `ends` the ends among all predictions.
     """
     items = setup.data.train.items
-    if not isinstance(items, Texts) or words != sum(int(cut.tokens.sum()) for cut in items.cuts):
+    if not words or not isinstance(items, Texts) or words != items.cuts[0].tokens.sum():
         return None
-    return Units.of(documents(items), setup.data.vocab.decode).with_ends(ends) if words else None
+    return Units.of(documents(items), setup.data.vocab.decode).with_ends(ends)
 
 
 def documents(items: Texts) -> Iterator[list[Ids]]:
     """The sentences of all texts in order; texts that follow each other in a document join."""
-    for corpus, cut in zip(items.corpora, items.cuts, strict=True):
-        runs = np.concatenate([np.stack([cut.starts, cut.stops], axis=1), cut.seconds])
-        runs = runs[runs[:, 0].argsort()]
-        joined = runs[1:, 0] == runs[:-1, 1]
-        joined &= ~np.isin(runs[1:, 0], corpus.sentences[corpus.documents])
-        for run in np.split(runs, np.flatnonzero(~joined) + 1):
-            start, stop = int(run.min()), int(run.max())
-            low, high = corpus.sentences.searchsorted((start + 1, stop))
-            yield np.split(corpus.tokens(start, stop), corpus.sentences[low:high] - start)
+    [corpus] = items.corpora
+    [cut] = items.cuts
+    apart = cut.starts[1:] != cut.stops[:-1]
+    apart |= np.isin(cut.starts[1:], corpus.sentences[corpus.documents])
+    for run in np.split(np.arange(len(cut.starts)), np.flatnonzero(apart) + 1):
+        start, stop = int(cut.starts[run[0]]), int(cut.stops[run[-1]])
+        low, high = corpus.sentences.searchsorted((start + 1, stop))
+        yield np.split(corpus.tokens(start, stop), corpus.sentences[low:high] - start)

@@ -76,11 +76,11 @@ class WindowedPerplexity(Scoring):
         nats = -sum(float(gains.sum(dtype=np.float64)) for gains, _ in likelihoods)
         # no end of a text is predicted, nor is its first token where nothing opens it
         sizes = iter(likelihood.shape[1] for likelihood in likelihoods)
-        unasked = [len(text) - sum(next(sizes) for _ in self.cut(text)) for text in texts]
-        asked = (
-            np.split(text[count:], (np.cumsum([*map(len, one)])[:-1] - count).clip(0))
-            for one, text, count in zip(documents, texts, unasked, strict=True)
-        )
+        asked = []
+        for sentences, text in zip(documents, texts, strict=True):
+            unasked = len(text) - sum(next(sizes) for _ in self.cut(text))
+            ends = np.cumsum([*map(len, sentences)])
+            asked.append(np.split(text[unasked:], (ends[:-1] - unasked).clip(0)))
         units = Units.of(asked, generator.vocab.decode).with_ends(0)
         figures = {"texts": len(texts), "windows": len(cut), "nats": nats}
         figures |= perplexities(nats, units)
