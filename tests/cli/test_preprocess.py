@@ -288,13 +288,13 @@ def test_a_file_that_cannot_grow_leaves_nothing(here):
 def test_a_file_that_grows_or_goes_away_once_it_is_read(here, monkeypatch):
     """What is recorded of it is what it was: shards are compared by it."""
     run(preprocess, "--input x.txt --vocab-size 26 --vocab-only --dest v")
-    size, read = (here / "x.txt").stat().st_size, corpora.in_shard
+    size, read = (here / "x.txt").stat().st_size, corpora.select_shard
 
     def then_gone(blocks, *how):
         yield from read(blocks, *how)
         (here / "x.txt").unlink()
 
-    monkeypatch.setattr(corpora, "in_shard", then_gone)
+    monkeypatch.setattr(corpora, "select_shard", then_gone)
     run(preprocess, "--input x.txt --vocab v --dest d")
     assert manifest_of(here / "d" / "train")["source_bytes"] == size
 

@@ -81,7 +81,7 @@ def test_its_commands_are_commands(monkeypatch, tmp_path):
 
     monkeypatch.setattr(config, "resolve", stop)
     monkeypatch.setattr(
-        start, "_with_parent", lambda given: stop(start.TrainConfig, given, COMPONENTS)
+        start, "_resolve_with_parent", lambda given: stop(start.TrainConfig, given, COMPONENTS)
     )
     for commands in quickstart.STAGES.values():
         for command in commands:

@@ -22,7 +22,7 @@ from unitk.models.model import build
 from unitk.tasks.base import Task
 from unitk.tasks.understanding.base import Understanding
 from unitk.training.saving.checkpoint import load
-from unitk.training.start import parse_train, with_heads
+from unitk.training.start import add_heads, parse_train
 from unitk.verbs import convert
 from unitk.vocab.open import open_vocab
 
@@ -77,7 +77,7 @@ def test_the_loss_of_an_update_is_our_own(toy_data, labels, tmp_path, task, kind
     flags += [f"--task={task}", f"--arch={arch}", "--max-steps=1", "--save-dir=unused"]
     parsed = parse_train([*flags, f"--data={data}"])
     opened = open_data(parsed)
-    parsed = with_heads(parsed, opened.heads)
+    parsed = add_heads(parsed, opened.heads)
     sizes = len(opened.vocab), len(opened.task.source_vocab)
     model = build(parsed.components["arch"].config, *sizes)
     saved = read_pickle(tmp_path / "save" / "checkpoint_last.pt")["model"]

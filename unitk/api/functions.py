@@ -8,7 +8,7 @@ from typing import Any
 
 from unitk.api.arguments import option_words, settle, takes
 from unitk.api.naming import naming_files
-from unitk.api.records import as_files
+from unitk.api.records import store_records
 from unitk.api.verb import Verb, VerbGroup, find_verb
 from unitk.data.corpus.writer import called_from_python
 from unitk.decoding.files.outputs import STDOUT
@@ -82,7 +82,7 @@ def run_verb(verb: Verb, arguments: Mapping[str, object], name: str) -> Any:
         arguments = {**arguments, verb.words: [text]}  # in which a comma parts nothing
     printed = known.get("output") == STDOUT  # what is found, unless there is a file for it
     idle = "output_format" in known and "output_format" in arguments
-    files = as_files(arguments, verb.records)
+    files = store_records(arguments, verb.records)
     with files as given_files, naming_files(verb, words := [*option_words(given_files), *behind]):
         given = verb.parsed(words, name)
         if verb.value is None or (printed and given_files.get("output") is not None):

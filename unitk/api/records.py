@@ -41,7 +41,7 @@ def are_records(value: object, texts: bool = False) -> bool:
 
 
 @contextmanager
-def as_files(
+def store_records(
     arguments: Mapping[str, object], names: Mapping[str, Sequence[str]]
 ) -> Iterator[dict[str, Any]]:
     """Write records among the arguments to temporary files; yields the arguments that name these.
@@ -161,7 +161,7 @@ def make_corpus(how: dict[str, Any], config: TrainConfig) -> None:
     verb = find_verb("preprocess")
     assert isinstance(verb, Verb) and verb.value is not None
     dest: Path = how["dest"]
-    with called_from_python(), as_files(how, verb.records) as given:
+    with called_from_python(), store_records(how, verb.records) as given:
         if not dest.exists():
             verb.value(verb.parsed(option_words(given), "preprocess"))
             return

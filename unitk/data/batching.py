@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unitk.data.cuts import AT_THE_END, When
-from unitk.data.plan import Plan, generators, in_rows, micro_batches, pack, plan
+from unitk.data.plan import Plan, generators, micro_batches, pack, plan, plan_rows
 from unitk.data.static import fixed_shape, make_fixed
 from unitk.data.texts import Joined
 from unitk.errors import DataError, require
@@ -130,7 +130,7 @@ class Feed:
                 len(bounds) >= self.rows,
                 f"--stateful-rows {self.rows}: there are only {len(bounds)} texts",
             )
-            order = in_rows(bounds, self.rows, self.backward)
+            order = plan_rows(bounds, self.rows, self.backward)
         else:
             order = plan(bounds, weights, self.seed, epoch)
         if self.batch_texts:
@@ -178,7 +178,7 @@ class Feed:
                 step += 1  # schedules count updates from 1
                 shares = self.examples.shares(step, total)
                 ids = today.order[begin:cursor]
-                make = self._in_rows if self.rows else self._pack
+                make = self._batch_rows if self.rows else self._pack
                 numbers, batches = make(today, epoch, ids, shares, (step, total))
                 weights = self.examples.ask_weights(step, total)
                 # where a resumed run goes on: behind the last update the next epoch begins
@@ -187,7 +187,7 @@ class Feed:
             epoch += 1
             cursor = 0
 
-    def _in_rows(
+    def _batch_rows(
         self, today: Plan, epoch: int, ids: Ids, shares: dict[str, float], when: When
     ) -> tuple[list[int], list[Batch]]:
         """The stateful rows of this rank, in equally many micro-batches on every rank."""
@@ -240,7 +240,7 @@ class Feed:
             batch = make_fixed(drawn, fixed_shape(part.bounds(epoch), self.max_tokens))
         else:
             batch = make_batch(drawn)
-        return batch if len(lot) else without_weight(batch)
+        return batch if len(lot) else zero_weights(batch)
 
 
 def draw(examples: Examples, seed: int, epoch: int, index: int, when: When = AT_THE_END) -> Example:
@@ -288,7 +288,7 @@ def _work(lengths: list[int]) -> int:
     return len(lengths) * width * (4096 + width)
 
 
-def without_weight(batch: Batch) -> Batch:
+def zero_weights(batch: Batch) -> Batch:
     """The same slots with all weights 0, for a rank that has no examples while others do."""
     for ask in batch.asks.values():
         ask.weight[:] = 0
@@ -330,7 +330,7 @@ class FixedBatches:
         for number in range(self.rank, self.world * len(self), self.world):
             part, lot = self._lots[min(number, last)]  # a rank without one repeats the last
             batch = make_batch(draw_all(part, self.seed, 0, lot))
-            yield number, batch if number <= last else without_weight(batch)
+            yield number, batch if number <= last else zero_weights(batch)
 
 
 def spread(count: int, limit: int | None) -> Ids:

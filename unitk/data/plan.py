@@ -66,7 +66,7 @@ def plan(bound: Ids, weight: float | npt.NDArray[np.float64], seed: int, epoch: 
     return Plan(order, np.cumsum(bound[order]), bound)
 
 
-def in_rows(bound: Ids, rows: int, backward: bool = False) -> Plan:
+def plan_rows(bound: Ids, rows: int, backward: bool = False) -> Plan:
     """Plan an epoch over stateful rows, each of which reads its own part of the examples in order.
 
     Update u has example u of every row, counted from the end with `backward`; the remainder, fewer

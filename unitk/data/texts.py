@@ -74,7 +74,7 @@ class Texts(Joined):
             rng = np.random.default_rng([self.seed, epoch, number])
             self.cuts.append(cut(self.blocks, corpus.sentences, corpus.documents, self.size, rng))
         self.tokens, self.lengths = (
-            self._doubled(np.concatenate([getattr(part, name) for part in self.cuts]))
+            self._append_reverse(np.concatenate([getattr(part, name) for part in self.cuts]))
             for name in ("tokens", "lengths")
         )
         self.first = [0, *itertools.accumulate(len(part.starts) for part in self.cuts)]
@@ -92,15 +92,15 @@ class Texts(Joined):
                 counts = [np.diff(_words_before(corpus, run))[:, 0] for run in runs if len(run)]
                 if counts:
                     words_of_blocks.append(np.sum(counts, axis=0))
-            self._words = self._doubled(np.concatenate(words_of_blocks))
+            self._words = self._append_reverse(np.concatenate(words_of_blocks))
         return self._words
 
-    def _doubled(self, table: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def _append_reverse(self, table: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """A table with a row for each text; with `both_ways`, its rows come again in reverse."""
         return np.concatenate([table, table[::-1]]) if self.both_ways else table
 
     def weights(self, weight: Sequence[float]) -> npt.NDArray[np.float64]:
-        return self._doubled(super().weights(weight))
+        return self._append_reverse(super().weights(weight))
 
     def place(self, index: int) -> tuple[int, int]:
         # with `both_ways`, the second half are the same texts in reverse order

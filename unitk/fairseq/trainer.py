@@ -36,7 +36,7 @@ from unitk.training.config import TrainConfig
 from unitk.training.saving.checkpoint import load_weights
 from unitk.training.saving.folder import find_checkpoint
 from unitk.training.saving.state import read_state
-from unitk.training.start import with_heads
+from unitk.training.start import add_heads
 
 UnitkError.with_flags = True  # fairseq-train is a command line
 NAME = "unitk"
@@ -133,7 +133,7 @@ class UnitkTask(FairseqTask):
         require(known, f"--task {TASK}{self.objective} needs --arch {NAME} or {NAME}_NAME")
         self.parsed = parse_options(self.objective, cfg.unitk_arch, self.cfg)
         self.opened = self.open_split("train")
-        self.parsed = with_heads(self.parsed, self.opened.heads)
+        self.parsed = add_heads(self.parsed, self.opened.heads)
         return super().build_model(cfg, from_checkpoint)
 
     def build_criterion(self, cfg: Any) -> FairseqCriterion:

@@ -14,7 +14,7 @@ from unitk.formats.base import COMPONENTS, StoredModel
 from unitk.formats.names import Layout
 from unitk.options.config import NoOptions, resolve
 from unitk.options.settings import Origin, gather_settings
-from unitk.training.start import with_heads
+from unitk.training.start import add_heads
 from unitk.vocab.open import open_vocab
 
 TASK, MODEL = "unitk_", "network."
@@ -52,7 +52,7 @@ def read_ours(
     if objective.predicts:
         labels = tuple(open_corpus(data / "train").manifest.get("labels", ()))
         objective = objective.with_trained(labels=labels)
-        parts = with_heads(parsed, objective.heads).components
+        parts = add_heads(parsed, objective.heads).components
     return StoredModel(
         path,
         tensors,

@@ -1,8 +1,8 @@
 """How a CPU multiplies matrices: every choice of a library or kernel stands here, and of memory.
 
     scores of attention   SDPA's kernel or plain products, by dtype and length   scores_by_products
-    few queries, a step   plain products, in fp32 by numpy's library             few, multiply
-    fp32 linear maps      PyTorch's library (MKL) or oneDNN, as measured         choose, computing
+    a decoding step       plain products, in fp32 by numpy's library             multiply
+    fp32 linear maps      PyTorch's library (MKL) or oneDNN, as measured         choose_products
     weights in decoding   laid out for oneDNN where it is fast                   packs
     freed memory          kept by the process for what comes next                keep_memory
 
@@ -98,7 +98,7 @@ def scores_by_products(slots: Tensor, dtype: torch.dtype, biased: bool) -> bool:
     return slots.device.type == "cpu" and slow and slots.shape[2] <= SCORES_WIDTH
 
 
-def few(slots: Tensor) -> bool:
+def is_decoding_step(slots: Tensor) -> bool:
     """Whether few enough slots are read at once (a step) for plain products to be faster."""
     return slots.device.type == "cpu" and slots.shape[2] <= FEW
 
@@ -118,7 +118,7 @@ def multiply(rows: Tensor, table: Tensor) -> Tensor:
         # oneDNN copies what was cut from a wider table, and a transposed one slowly
         table = table.mT.contiguous().mT
     alone = torch.get_num_threads() <= 2 and not torch.is_grad_enabled()
-    if not (few(rows) and alone and rows.dtype == table.dtype == torch.float32):
+    if not (is_decoding_step(rows) and alone and rows.dtype == table.dtype == torch.float32):
         return rows @ table
     result = torch.empty(*rows.shape[:3], table.shape[3])
     out, left, right = result.numpy(), rows.numpy(), table.numpy()

@@ -111,10 +111,10 @@ class View:
             assert bias_BHTS is not None
             ahead = key_BHSK.shape[2] - more_BHTS.shape[3]  # keys of a prefix, without a place
             bias_BHTS = bias_BHTS + F.pad(more_BHTS.to(bias_BHTS.dtype), (ahead, 0))
-        attend = self._by_sdpa if self.products is None else self._by_products
+        attend = self._attend_by_sdpa if self.products is None else self._attend_by_products
         return attend(query_BHTK, key_BHSK, value_BHSK, scale, bias_BHTS)
 
-    def _by_sdpa(
+    def _attend_by_sdpa(
         self, query: Tensor, key: Tensor, value: Tensor, scale: float, bias_BHTS: Tensor | None
     ) -> Tensor:
         # SDPA wants one dtype: a cache may have fewer bits than queries; and not all of its
@@ -126,7 +126,7 @@ class View:
             query, key, value, bias_BHTS, self.dropout, self.causal, scale=scale
         )
 
-    def _by_products(
+    def _attend_by_products(
         self, query: Tensor, key: Tensor, value: Tensor, scale: float, bias_BHTS: Tensor | None
     ) -> Tensor:
         # scaled before the product: there are far fewer queries than scores

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from unitk.kernels import flash
 from unitk.kernels.lean import RMSNorm, norm
-from unitk.kernels.products import few, recompute, scores_by_products
+from unitk.kernels.products import is_decoding_step, recompute, scores_by_products
 from unitk.masks import cross, limit_window
 from unitk.models.attention import (
     CrossAttention,
@@ -210,7 +210,7 @@ class Stack(Tower):
         put(cache.slots, 2, at, columns)
         keys = cache.slots[:, :, :until]
         stored = cache.key[0].dtype
-        single = few(columns) or scores_by_products(columns, stored, biased=False)
+        single = is_decoding_step(columns) or scores_by_products(columns, stored, biased=False)
         products = stored if single else None
         dtype = products or compute_dtype(self.embed.tokens.weight)
         score = None

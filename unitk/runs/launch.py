@@ -146,7 +146,7 @@ def check_command(options: Options, verb_name: str, behind: Sequence[str]) -> No
         for name in ("--vocab", "--dest"):
             require(name in names, f"preprocess needs {name}, which all shards have in common")
         require("--shard" not in names, "--shard is added: --shards N says how many there are")
-        of_preprocess([*behind, f"--shard=0/{options.shards}"])
+        parse_preprocess([*behind, f"--shard=0/{options.shards}"])
         return
     require(options.shards is None, "--shards has no effect on train: it is for preprocess")
     require(
@@ -159,7 +159,7 @@ def check_command(options: Options, verb_name: str, behind: Sequence[str]) -> No
         raise UsageError("launch needs a training behind --: -- train --task lm --data DIR")
 
 
-def of_preprocess(words: Sequence[str]) -> Any:
+def parse_preprocess(words: Sequence[str]) -> Any:
     """The options of `unitk preprocess` that these words give."""
     preprocess = find_verb("preprocess")
     assert isinstance(preprocess, Verb)
@@ -179,7 +179,7 @@ def submit(command: list[str]) -> None:
         raise DataError(f"--submit: `{shlex.join(command)}` ended with code {done.returncode}")
 
 
-def training(behind: Sequence[str]) -> list[str]:
+def training_words(behind: Sequence[str]) -> list[str]:
     """The words of a training that goes on where it was."""
     return ["train", "--resume", *(word for word in behind if word != "--resume")]
 
@@ -201,7 +201,7 @@ def slurm(options: Options, behind: Sequence[str]) -> str:
     if options.gpus:
         lines.append(f"--gpus-per-node={options.gpus}")
     lines += ["--requeue", "--open-mode=append", "--signal=B:USR1@300"]
-    return directives(options, lines) + SCRIPT.format(words=shlex.join(training(behind)))
+    return directives(options, lines) + SCRIPT.format(words=shlex.join(training_words(behind)))
 
 
 SCRIPT = """\
@@ -239,7 +239,7 @@ exit $code
 
 def array(options: Options, behind: Sequence[str]) -> str:
     """A script for sbatch whose jobs make a shard of a corpus each; another one merges them."""
-    dest = str(of_preprocess(behind).dest)
+    dest = str(parse_preprocess(behind).dest)
     words = list[str]()
     skip = False
     for word in behind:  # --dest is that of each shard
@@ -285,7 +285,7 @@ def kubeflow(options: Options, behind: Sequence[str]) -> str:
         "numProcPerNode": ranks,
         "resourcesPerNode": {"requests": dict(limits), "limits": dict(limits)},
         "command": ["torchrun", "--max-restarts=10", "-m", "unitk_cli"],
-        "args": training(behind),
+        "args": training_words(behind),
         "env": [{"name": "TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "value": "1"}],
     }
     job = {
@@ -315,7 +315,7 @@ def skypilot(options: Options, behind: Sequence[str]) -> str:
         "resources": resources,
         "envs": {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"},
         "setup": "pip install 'unitk[remote]' s3fs\n",
-        "run": RUN.format(ranks=ranks, port=PORT, words=shlex.join(training(behind))),
+        "run": RUN.format(ranks=ranks, port=PORT, words=shlex.join(training_words(behind))),
     }
     comment = "# Written by `unitk launch skypilot`. A machine that comes back has an empty disk:\n"
     comment += (

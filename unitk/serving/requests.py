@@ -21,7 +21,7 @@ from unitk.options.settings import Origin, Settings, argument_text
 from unitk.registry import nearest
 from unitk.serving.batching import Job
 from unitk.serving.config import Limits
-from unitk.serving.route import Gone, abilities, able, routes
+from unitk.serving.route import Gone, abilities, answering_routes, routes
 
 INPUTS = ("source", "sources", "input", "inputs", "prompt")
 """Names that other servers have for the first field."""
@@ -104,7 +104,7 @@ class Service:
         name = str(task or next(iter(self.tasks)))
         if name in fitting:
             return name
-        can = f"{self.name} with task {name} can {', '.join(able(self.tasks[name]))}"
+        can = f"{self.name} with task {name} can {', '.join(answering_routes(self.tasks[name]))}"
         more = f"; task {', '.join(fitting)} can {verb}" if fitting else ""
         needs = f"/{verb} is for {route.needs}" if route.needs else f"/{verb}"
         raise UsageError(f"{needs}: {can}{more}")

@@ -100,7 +100,7 @@ class Route(ABC):
         """The parts of each text."""
         return self.read_texts("texts", split_parts)
 
-    def each(self, values: Iterable[Kind]) -> Iterator[Kind]:
+    def while_awaited(self, values: Iterable[Kind]) -> Iterator[Kind]:
         """Yield values one after the other while the client waits."""
         for value in values:
             if self.gone():
@@ -122,7 +122,9 @@ class Route(ABC):
 
     def encode(self, texts: Sequence[Sequence[str]]) -> list[list[Ids]]:
         """The ids of the parts of each text."""
-        return self.check_lengths(self.generator.encode([parts])[0] for parts in self.each(texts))
+        return self.check_lengths(
+            self.generator.encode([parts])[0] for parts in self.while_awaited(texts)
+        )
 
     def batch_job(
         self,
@@ -234,7 +236,7 @@ def shape_refusal(
 def abilities(generator: Generator) -> dict[str, Any]:
     """The abilities of a model with this task, for the page and other clients."""
     task = generator.task
-    can = able(generator)
+    can = answering_routes(generator)
     pairs = generator.task.trained.pairs
     model = model_of(generator)
     writes = "generate" in can
@@ -258,7 +260,7 @@ def abilities(generator: Generator) -> dict[str, Any]:
     }
 
 
-def able(generator: Generator) -> list[str]:
+def answering_routes(generator: Generator) -> list[str]:
     """The addresses at which a model answers with this task."""
     return [name for name, route in routes().items() if route.listed and route.fits(generator)]
 

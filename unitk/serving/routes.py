@@ -104,7 +104,7 @@ class DecodingRoute(route.Route):
         ids_of_sources = list[list[Ids]]()
         config = self.config
         chosen = {*self.body, *self.generator.defaults}
-        for parts in self.each(self.texts):
+        for parts in self.while_awaited(self.texts):
             [ids], config = self.generator.read([parts], self.config, chosen)
             ids_of_sources += self.check_lengths([ids], len(ids_of_sources))
         return ids_of_sources, config
@@ -244,7 +244,7 @@ class InfillRoute(DecodingRoute):
 
     def job(self) -> Job:
         generator, config = self.generator, self.config
-        texts = list(self.each(self.read_texts("texts", strings)))
+        texts = list(self.while_awaited(self.read_texts("texts", strings)))
         sources = Sources(self.check_lengths(generator.encode_blanks(text) for text in texts))
         if not is_ranked(generator.task, config, generator.reader is not None):
             return self.decoding_job(sources, config, finish=partial(refill, generator.task, texts))

@@ -98,7 +98,7 @@ class LM(Task):
     def backward(self) -> bool:  # type: ignore[override]
         return self.config.backward
 
-    def in_order(self, text: Ids) -> Ids:
+    def put_in_order(self, text: Ids) -> Ids:
         """A text in the order in which it is read, or what was written as a text."""
         return text[::-1] if self.backward else text
 
@@ -112,7 +112,7 @@ class LM(Task):
         # the text that comes next is unrelated, or has an opening that asks for its first token
         apart = (opened or alone) if last else (opened and alone)
         more = self.start[:0] if apart else text.before if self.backward else text.behind
-        tokens = np.concatenate([start, self.in_order(text.ids), end, more]).astype(np.int64)
+        tokens = np.concatenate([start, self.put_in_order(text.ids), end, more]).astype(np.int64)
         return layout(tokens, unread=int(alone or len(end) + len(more) > 0))
 
     def finetune(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
@@ -129,9 +129,9 @@ class LM(Task):
             not (self.backward and len(before)),
             "--task.backward: a text has no probability after what stands before it",
         )
-        tokens = np.concatenate([self.start, before, self.in_order(text)])
+        tokens = np.concatenate([self.start, before, self.put_in_order(text)])
         # in the order of the text; where nothing opens it, the token that is read first is no label
-        asked = self.in_order(np.arange(max(len(tokens) - len(text), 1), len(tokens)))
+        asked = self.put_in_order(np.arange(max(len(tokens) - len(text), 1), len(tokens)))
         return replace(layout(tokens), asks=[lm(asked - 1, tokens[asked])])
 
     def reading(self, source: list[Ids]) -> Slots:
@@ -153,7 +153,7 @@ class LM(Task):
         return Encoded(example, "x", len(tokens) - 1, places)
 
     def text(self, source: list[Ids], written: Ids) -> str:
-        return super().text(source, self.in_order(written))
+        return super().text(source, self.put_in_order(written))
 
     def prompt(self, source: list[Ids]) -> Example:
         delimiter = self.config.delimiter
@@ -162,7 +162,7 @@ class LM(Task):
 
     def lay_out_prompt(self, source: list[Ids], delimited: bool) -> Example:
         """A source that is to be continued, or answered if it is delimited."""
-        words = self.in_order(self.join(source))
+        words = self.put_in_order(self.join(source))
         # from nothing: the end of the text before it, as GPT-2 reads it
         start = self.start if source or len(self.start) else np.array([self.vocab.sep])
         tokens = np.concatenate([start, words, [self.vocab.sep] * delimited])

@@ -23,7 +23,7 @@ from unitk.models.base import Preset
 from unitk.optim.rates import choose_rates
 from unitk.options.config import Component, NoOptions, Parsed, options, peek, read_words, resolve
 from unitk.options.settings import Origin, Settings
-from unitk.training.checks.checkpoint import check_frozen, differences, of_same_tasks
+from unitk.training.checks.checkpoint import check_frozen, differences, options_of_same_tasks
 from unitk.training.checks.data import check_data, check_fit, check_vocab
 from unitk.training.checks.options import check_run_options
 from unitk.training.config import (
@@ -106,13 +106,13 @@ class Start:
 
 def parse_train(argv: Sequence[str]) -> Parsed:
     """Parse the options of a run; with `--resume`, missing ones come from the run's config.yaml."""
-    given = read_words("train", TrainConfig, argv, COMPONENTS, choose=_of_page)
+    given = read_words("train", TrainConfig, argv, COMPONENTS, choose=_settings_of_page)
     if peek(TrainConfig, given, "dry_run") and not peek(TrainConfig, given, "resume"):
         # a folder that nothing is written to, the same in all processes
         nowhere = {"save_dir": str(Path(tempfile.gettempdir(), "unitk-dry-run"))}
         given = Settings.of_texts(nowhere, Origin.DEFAULT, "--dry-run").under(given)
     if (path := _config_to_resume(given)) is None:
-        return _with_parent(given)
+        return _resolve_with_parent(given)
     recorded = Settings.read(path)
     plugins = recorded.texts.get("user_dir", "none")  # never loaded unasked: plug-ins are code
     require(
@@ -131,7 +131,7 @@ def parse_train(argv: Sequence[str]) -> Parsed:
     given = Settings.of_texts(changed, Origin.FLAG).under(given)
     # for this run all of them are given; what they say of their origin is kept
     of_run = Settings.of_texts(recorded.texts, Origin.FILE, str(path))
-    parsed = _with_parent(of_run.under(given))
+    parsed = _resolve_with_parent(of_run.under(given))
     return replace(parsed, given=Settings({**parsed.given, **recorded.without(given)}))
 
 
@@ -147,7 +147,7 @@ def _config_to_resume(given: Settings) -> Path | None:
     return folder / CONFIG
 
 
-def _with_parent(given: Settings) -> Parsed:
+def _resolve_with_parent(given: Settings) -> Parsed:
     """The options of a run; missing ones come from the checkpoint that it starts from.
 
     This is the newest one with `--resume`, or that of `--init-from`. Its task's options apply if
@@ -159,7 +159,7 @@ def _with_parent(given: Settings) -> Parsed:
         return resolve(TrainConfig, _choose(_inherit(given, folder)), COMPONENTS)
 
 
-def _of_page(given: Settings) -> Settings:
+def _settings_of_page(given: Settings) -> Settings:
     """The settings whose components a help page shows: those that the run would have."""
     try:
         path = _config_to_resume(given)
@@ -187,7 +187,7 @@ def _inherit(given: Settings, folder: Path) -> Settings:
     """The settings above those that a run takes from the checkpoint that it starts from."""
     recorded = state.settings_of(state.read_state(folder), folder)
     tasks = given.tasks()
-    inherited = of_same_tasks(recorded, tasks).texts
+    inherited = options_of_same_tasks(recorded, tasks).texts
     first = registry.get("task", next(iter(tasks)))
     layout = any(option.name == "layout" for option in options(first.Config))
     if layout and "task" in tasks.values():
@@ -220,7 +220,7 @@ def prepare(parsed: Parsed) -> Start:
     choose_loggers(config.writers)
     data = open_data(parsed)
     resumed = run.newest() if config.resume else None
-    parsed = with_heads(parsed, data.heads, resumed is not None)
+    parsed = add_heads(parsed, data.heads, resumed is not None)
     check_fit(parsed, data)
     if resumed is None:
         init_from, init_towers, changed = _beginning(parsed, data)
@@ -248,7 +248,7 @@ def _with_batch(config: TrainConfig, recorded: Mapping[str, str]) -> TrainConfig
     return replace(config, batch_tokens=tokens, batch_texts=count)
 
 
-def with_heads(parsed: Parsed, heads: Sequence[str], resumed: bool = True) -> Parsed:
+def add_heads(parsed: Parsed, heads: Sequence[str], resumed: bool = True) -> Parsed:
     """The architecture with the heads that the tasks need; they replace heads of the same names.
 
     Unless a run is `resumed`, no others come from the checkpoint that it starts from.

@@ -314,7 +314,7 @@ def open_generation(parsed: config.Parsed) -> Generation:
     require(on_gpu or options.capture != "on", "--capture on has an effect on a GPU only")
     if isinstance(texts, Path):
         texts = inputs.open_pairs(texts, generator.vocab.hash)
-    texts, constraints = with_files(options, texts, generator)
+    texts, constraints = add_files(options, texts, generator)
     return Generation(options, parsed.settings, generator, texts, constraints)
 
 
@@ -398,7 +398,7 @@ def read(options: Options) -> Inputs | Path:
     return inputs.read_inputs(path, kind, fields, options.squad_source)
 
 
-def with_files(
+def add_files(
     options: Options, texts: Inputs, generator: Generator
 ) -> tuple[Inputs, list[Constraint]]:
     """The inputs with the targets of --references, and the constraint of each, if any."""

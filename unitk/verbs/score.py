@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from unitk import registry
 from unitk.api.verb import verb
-from unitk.data.files.columns import Side, by_id, read_column, read_labels, read_predictions
+from unitk.data.files.columns import Side, order_by_id, read_column, read_labels, read_predictions
 from unitk.data.files.labels import number_of_choice
 from unitk.data.files.lines import name_file
 from unitk.errors import DataError, amount, require
@@ -105,8 +105,8 @@ def value(parsed: Parsed) -> dict[str, Score]:
     options: Options = parsed.main
     _check(parsed)
     if options.metric[0] in get_args(Written):
-        return _of_texts(options)
-    return _of_labels(options) if options.metric[0] in LABELS else _of_registered(options)
+        return _score_texts(options)
+    return _score_labels(options) if options.metric[0] in LABELS else _score_rankings(options)
 
 
 @register("verb", "score")
@@ -123,7 +123,7 @@ def run(parsed: Parsed) -> None:
         print(f"{'':<6}  ({score.about})")
 
 
-def _of_texts(options: Options) -> dict[str, Score]:
+def _score_texts(options: Options) -> dict[str, Score]:
     columns = read_column(options.hypotheses, "output", options.hypothesis_field)
     hypotheses = [text for text, *_ in columns]
     count = len(hypotheses)
@@ -144,7 +144,7 @@ def _of_texts(options: Options) -> dict[str, Score]:
         return score_texts(options.metric, hypotheses, texts, sources, how, report)
 
 
-def _of_labels(options: Options) -> dict[str, Score]:
+def _score_labels(options: Options) -> dict[str, Score]:
     scores: dict[str, Score] = {}
     path = options.hypotheses
     for form in options.metric:
@@ -153,7 +153,9 @@ def _of_labels(options: Options) -> dict[str, Score]:
         references = read_labels(options.references[0], form, options.label_field, "--label-field")
         predictions = read_predictions(path, references) if form == "span" else None
         if predictions is None:
-            predictions = by_id(read_labels(path, form, field, "--hypothesis-field"), references)
+            predictions = order_by_id(
+                read_labels(path, form, field, "--hypothesis-field"), references
+            )
         _check_count(options.references[0], references, len(predictions), options)
         pairs = list(zip(predictions, references, strict=True))
         if form == "class" and all(guess.choices for guess in predictions):
@@ -176,7 +178,7 @@ def _of_labels(options: Options) -> dict[str, Score]:
     return scores
 
 
-def _of_registered(options: Options) -> dict[str, Score]:
+def _score_rankings(options: Options) -> dict[str, Score]:
     scores: dict[str, Score] = {}
     for metric in options.metric:
         name, at, depth = metric.partition("@")

@@ -135,7 +135,7 @@ def open_released(
 
 def _assemble(files: TokenizerFiles) -> Any:
     """The library's tokenizer with the pieces and all added tokens, as transformers makes it."""
-    tokenizer = _of_pieces(files)
+    tokenizer = _vocab_of_pieces(files)
     known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     for token in files.added:
         if token.content not in known:
@@ -178,7 +178,7 @@ def _list_special(files: TokenizerFiles) -> Iterator[tuple[Any, bool, bool]]:
             yield token, named, False
 
 
-def _of_pieces(files: TokenizerFiles) -> Any:
+def _vocab_of_pieces(files: TokenizerFiles) -> Any:
     """The library's tokenizer without the added tokens."""
     name = files.class_name
     if name == AS_IT_IS:

@@ -109,10 +109,12 @@ def test_a_vocabulary_trained_apart_is_the_same(monkeypatch):
     lines = [f"{a}{b} {b}{a} {a}{a}" for a in ("ba", "ge", "do") for b in ("ku", "ri", "no")] * 9
     monkeypatch.setattr(preprocess, "WORTH_A_PROCESS", 10)
     monkeypatch.setattr(preprocess, "PASSED", 7)
-    both = [train_vocab(lines, 30, fit=fit) for fit in (train.fit_pieces, preprocess.fit_apart)]
+    both = [
+        train_vocab(lines, 30, fit=fit) for fit in (train.fit_pieces, preprocess.fit_in_process)
+    ]
     assert both[0].hash == both[1].hash
     with pytest.raises(UnitkError, match="--vocab-size 4000 .*large.*text"):
-        train_vocab(lines, 4000, fit=preprocess.fit_apart)
+        train_vocab(lines, 4000, fit=preprocess.fit_in_process)
     assert not multiprocessing.active_children()
 
 
@@ -125,5 +127,5 @@ def test_ctrl_c_ends_the_training_of_a_vocabulary(monkeypatch):
 
     monkeypatch.setattr(Worker, "__call__", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        train_vocab(lines, 3000, fit=preprocess.fit_apart)
+        train_vocab(lines, 3000, fit=preprocess.fit_in_process)
     assert not multiprocessing.active_children()

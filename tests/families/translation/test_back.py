@@ -7,7 +7,7 @@ from exact import DETERMINISTIC
 from safetensors.torch import load_file
 
 from unitk.criterions.cross_entropy import CrossEntropy
-from unitk.data.batching import draw, make_batch, without_weight
+from unitk.data.batching import draw, make_batch, zero_weights
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.generator import Generator
 from unitk.decoding.texts.sources import Sources
@@ -116,7 +116,7 @@ def test_unpacked_examples_make_the_batch(run):
             == again.towers[name][:, again.towers[name][BORN] < NEVER].sum(1)
         ).all()
     assert again.count == batch.count
-    assert (unpack(without_weight(batch).to("cpu"))[0].asks[0].weight == 0).all()
+    assert (unpack(zero_weights(batch).to("cpu"))[0].asks[0].weight == 0).all()
 
 
 def test_draws_depend_on_the_seed_and_cool_down_to_greedy_search(run):

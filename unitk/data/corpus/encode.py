@@ -113,14 +113,14 @@ def _encode_pairs(vocab: Vocab, block: PairBlock) -> EncodedBlock:
     labels_found = list[tuple[Any, str]]()
     if block.labels:
         places = block.labels in ("span", "links")
-        labels = _in_tokens(vocab, pairs) if places else [pair.label for pair in pairs]
+        labels = _convert_to_tokens(vocab, pairs) if places else [pair.label for pair in pairs]
         labels_found = [(label, pair.where) for label, pair in zip(labels, pairs, strict=True)]
     else:
         sides.append(_encode(vocab, [pair.target for pair in pairs], np.ones_like(sizes)))
     return EncodedBlock(block.path, block.at, sides, False, labels_found, block.skipped, moved)
 
 
-def _in_tokens(vocab: Vocab, pairs: Sequence[PairText]) -> list[Any]:
+def _convert_to_tokens(vocab: Vocab, pairs: Sequence[PairText]) -> list[Any]:
     """Convert the spans or links of records from characters to tokens of the last part."""
     labels: list[Any] = []
     for pair in pairs:
@@ -231,7 +231,7 @@ def _begin(
     return lambda block, reading: encode_block(vocab, block, reading, annotator)
 
 
-def in_shard(
+def select_shard(
     blocks: Iterator[Block | PairBlock], size: int, shard: tuple[int, int] | None
 ) -> Iterator[Block | PairBlock]:
     """The blocks of one of n contiguous shards; a document belongs to the shard it begins in."""

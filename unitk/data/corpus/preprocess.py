@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, cast
 from unitk import registry
 from unitk.data.corpus.columns import FORMS, NOTES, WORDS, Counts
 from unitk.data.corpus.corpus import manifest_of
-from unitk.data.corpus.encode import Encode, EncodedBlock, encoders, in_shard, num_workers
+from unitk.data.corpus.encode import Encode, EncodedBlock, encoders, num_workers, select_shard
 from unitk.data.corpus.folders import CORPORA, build_folder
 from unitk.data.corpus.workers import Worker
 from unitk.data.corpus.writer import CorpusWriter, LabelWriter, announce, close_corpus
@@ -285,14 +285,14 @@ def _vocabulary(options: Options, parts: dict[str, Files]) -> Vocab:
         coverage=options.vocab_coverage,
         sample=options.vocab_sample,
         seed=options.seed,
-        fit=fit_apart,
+        fit=fit_in_process,
     )
     took = time.perf_counter() - start
     announce(f"vocabulary: {len(vocab):,} {options.vocab_kind} ids, trained in {took:.1f} s")
     return vocab
 
 
-def fit_apart(lines: list[str], settings: dict[str, Any]) -> bytes:
+def fit_in_process(lines: list[str], settings: dict[str, Any]) -> bytes:
     """Train a sentencepiece model of many lines in a process of its own, which Ctrl-C ends.
 
     The library itself heeds no signal. The lines are removed as they are passed on.
@@ -342,7 +342,7 @@ def write_part(
     labels = LabelWriter(source.labels, known, extra) if source.labels else None
     with progress(size / 1e6, unit="MB") as tell:
         at = 0
-        blocks = in_shard(source.blocks(), size, shard)
+        blocks = select_shard(source.blocks(), size, shard)
         for encoded in encode(blocks, source.reading):
             for writer, side in zip(writers.values(), encoded.sides, strict=True):
                 writer.add(

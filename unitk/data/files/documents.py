@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from unitk.data.files.lines import Block, blocks, in_groups, lines_of, text_of
+from unitk.data.files.lines import Block, blocks, lines_of, split_in_groups, text_of
 from unitk.data.files.readers import LineReader, Record, line_reader, reader
 from unitk.registry import register
 from unitk.slots import Ids
@@ -61,7 +61,7 @@ def text_blocks(path: Path, reading: Separators, base: int = 0) -> Iterator[Bloc
         for block in blocks(path, reading.document_mark if by_mark else None, base):
             yield replace(block, format=reading.format)
         return
-    for some in in_groups(own.read(path, reading.field)):
+    for some in split_in_groups(own.read(path, reading.field)):
         texts = [text for record in some for text in texts_of(record, reading.field)]
         yield Block(path, 1, base + some[0].at, True, b"", reading.format, tuple(texts))
 

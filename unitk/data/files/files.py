@@ -14,7 +14,7 @@ from typing import Literal
 from unitk.data.corpus.columns import FORMS
 from unitk.data.corpus.folders import is_corpus
 from unitk.data.files.documents import Documents, Sentences, Separators, parse_block, text_blocks
-from unitk.data.files.lines import STDIN, Block, in_groups, size_of, strip_packing
+from unitk.data.files.lines import STDIN, Block, size_of, split_in_groups, strip_packing
 from unitk.data.files.pairs import Fields, PairBlock, pair_blocks, record_blocks
 from unitk.data.files.readers import Format, format_of, reader, readers
 from unitk.data.files.squad import SQUAD_SOURCE, check_form, read_squad
@@ -35,7 +35,7 @@ def expand(patterns: Sequence[str], option: str) -> list[Path]:
     ends = [bool(Path(name).suffix) for name in patterns]  # a name such as Oslo,Norway.txt was cut
     cut = not any([*ends[:-1], *map(os.path.exists, patterns)]) and ends[1:][-1:] == [True]
     apart = "; commas part names" if cut else ""
-    paths_found = [path for pattern in patterns for path in _matching(pattern, option, apart)]
+    paths_found = [path for pattern in patterns for path in _match_files(pattern, option, apart)]
     for path, times in Counter(paths_found).items():
         fits = not HALF.search(str(path))
         require(fits, f"{option} {path}: the name of the file is not UTF-8; rename it")
@@ -43,7 +43,7 @@ def expand(patterns: Sequence[str], option: str) -> list[Path]:
     return paths_found
 
 
-def _matching(pattern: str, option: str, hint: str) -> list[Path]:
+def _match_files(pattern: str, option: str, hint: str) -> list[Path]:
     """The files that a path, a folder or a pattern with wildcards names."""
     path = locate(Path(pattern), "file")
     if path.is_dir():
@@ -59,13 +59,13 @@ def _matching(pattern: str, option: str, hint: str) -> list[Path]:
     if not glob.has_magic(pattern):
         raise DataError(f"{option} {path}: no such file{hint or from_hub(path, 'data set')}")
     names = [*map(Path, sorted(glob.glob(pattern, recursive=True)))]
-    names = names or _with_marks(path)
+    names = names or _match_marked_folder(path)
     if not (files := [name for name in names if name.is_file()]):
         raise DataError(f"{option} {pattern}: no file has such a name")
     return files
 
 
-def _with_marks(pattern: Path) -> list[Path]:
+def _match_marked_folder(pattern: Path) -> list[Path]:
     """The files that a pattern names if its folder has wildcards in its own name, such as a[1]."""
     root = next((folder for folder in pattern.parents if folder.exists()), Path())
     rest = pattern.relative_to(root)
@@ -138,7 +138,7 @@ class Files:
             pairs = list(read_squad(path, spans=self.labels == "span"))
             step = size_of(path) / max(len(pairs), 1)
             first = 0
-            for some in in_groups(pairs):
+            for some in split_in_groups(pairs):
                 yield PairBlock(path, base + int(first * step), some)
                 first += len(some)
 

@@ -270,7 +270,7 @@ def numbered_lines(path: Path) -> Iterator[tuple[str, str]]:
     return chain.from_iterable(map(number_lines, blocks(path)))
 
 
-def in_groups(items: Iterable[T]) -> Iterator[list[T]]:
+def split_in_groups(items: Iterable[T]) -> Iterator[list[T]]:
     """Records or pairs, as many at a time as a block has."""
     rest = iter(items)
     while some := list(islice(rest, RECORDS_IN_BLOCK)):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from unitk.data.files import labels
-from unitk.data.files.lines import blocks, in_groups, lines_of, read_lines
+from unitk.data.files.lines import blocks, lines_of, read_lines, split_in_groups
 from unitk.data.files.readers import EmptyField, Record, records
 from unitk.errors import DataError, amount
 
@@ -64,7 +64,7 @@ class Fields:
 def pair_blocks(source: Path, target: Path, base: int = 0) -> Iterator[PairBlock]:
     """Pair line i of one file with line i of the other; an empty line is an error."""
     numbered = ((line.strip(), block.at) for block in blocks(source) for line in lines_of(block))
-    for rows in in_groups(enumerate(zip_longest(numbered, read_lines(target)), 1)):
+    for rows in split_in_groups(enumerate(zip_longest(numbered, read_lines(target)), 1)):
         pairs = []
         for number, (first, other) in rows:
             if first is None or other is None:
@@ -88,7 +88,7 @@ def record_blocks(
     """The pairs of a file of records in this format."""
     names = (*fields.source, *fields.target, *filter(None, [fields.label]))
     read = _read_label if fields.form else _pair
-    for group in in_groups(records(path, names, name)):
+    for group in split_in_groups(records(path, names, name)):
         pairs = [pair for record in group if (pair := _read(read, record, fields))]
         skipped = len(group) - len(pairs)
         yield PairBlock(path, base + group[0].at, pairs, labels=fields.form, skipped=skipped)
@@ -147,10 +147,10 @@ def _read_label(record: Record, fields: Fields) -> PairText | None:
             f"{record.place}: {name!r} needs {len(source)} tags, one a word, not {len(label)}"
         )
     if form == "links":
-        label = _in_source(label, record, source[-1], fields)
+        label = _locate_in_source(label, record, source[-1], fields)
     if form == "span":
         spans = [] if label == labels.NO_SPAN else [label]
-        [label] = _in_source(spans, record, source[-1], fields) or [labels.NO_SPAN]
+        [label] = _locate_in_source(spans, record, source[-1], fields) or [labels.NO_SPAN]
     return PairText(source, "", label=label, where=record.place, moved=moved)
 
 
@@ -174,7 +174,9 @@ def _place(answers: dict[str, Any], passage: Any, where: str) -> tuple[list[int]
     return [span[0] + cut, span[1] + cut], moved
 
 
-def _in_source(spans: labels.Label, record: Record, source: str, fields: Fields) -> labels.Label:
+def _locate_in_source(
+    spans: labels.Label, record: Record, source: str, fields: Fields
+) -> labels.Label:
     """Places in a field as it stands, as places in the source, which has no blanks around it."""
     field = fields.source[-1]
     value = record.get(field)

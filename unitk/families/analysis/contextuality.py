@@ -120,7 +120,7 @@ def measures(states_ND: Doubles, words: Sequence[Ids], starts: Ids, drawn: Ids) 
     """
     unit_ND = states_ND / np.maximum(np.linalg.norm(states_ND, axis=1, keepdims=True), 1e-30)
     texts = np.split(np.arange(len(states_ND)), starts[1:])
-    inside = [_to_mean(states_ND[rows], unit_ND[rows]) for rows in texts if len(rows) > 1]
+    inside = [_cosine_to_mean(states_ND[rows], unit_ND[rows]) for rows in texts if len(rows) > 1]
     return LayerMeasures(
         random_cosine=similarity(unit_ND[drawn]),
         self_similarity=float(np.mean([similarity(unit_ND[rows]) for rows in words])),
@@ -148,7 +148,7 @@ def explained_variance(states_ND: Doubles) -> float:
     return float(np.linalg.eigvalsh(squares)[-1] / np.trace(squares))
 
 
-def _to_mean(states_ND: Doubles, unit_ND: Doubles) -> float:
+def _cosine_to_mean(states_ND: Doubles, unit_ND: Doubles) -> float:
     """The mean cosine of states to their mean (definition 2)."""
     mean = states_ND.mean(axis=0)
     return float((unit_ND @ mean).mean() / max(np.linalg.norm(mean), 1e-30))

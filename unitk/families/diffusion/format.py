@@ -51,7 +51,7 @@ from unitk.training.saving.checkpoint import Loaded
 from unitk.vocab.base import Vocab
 
 
-def in_order(
+def reorder_queries(
     order: Callable[[Tensor, ModelConfig], Tensor], joint: Tensor, config: ModelConfig
 ) -> Tensor:
     """Put the queries and keys of a joint matrix in another order; values keep theirs."""
@@ -63,7 +63,7 @@ EMBEDDING, OUTPUT = "backbone.vocab_embed", "backbone.output_layer."
 SIGMA, MODULATION = "backbone.sigma_map.mlp.", "adaLN_modulation"
 FREQUENCY = "backbone.rotary_emb.inv_freq"
 WAVES, TIME_WIDTH = 256, 128  # of the embedding of a time, and of what is made of it
-JOINT = Stored(partial(in_order, as_neighbours), partial(in_order, as_halves))
+JOINT = Stored(partial(reorder_queries, as_neighbours), partial(reorder_queries, as_halves))
 """Queries, keys and values in one matrix; the rows of the first two are in halves."""
 DIT = Layout(
     {

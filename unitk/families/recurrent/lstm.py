@@ -70,9 +70,9 @@ class LSTM(nn.Module):
         whole = not size or x_NLI.shape[1] <= size or not torch.is_grad_enabled()
         if whole:
             return self._pass(x_NLI, length_N, state, around)
-        return self._in_chunks(x_NLI, length_N, state, around, size)
+        return self._run_chunks(x_NLI, length_N, state, around, size)
 
-    def _in_chunks(
+    def _run_chunks(
         self, x_NLI: Tensor, length_N: Tensor, state: State, around: Tensor, size: int
     ) -> tuple[Tensor, State]:
         """What `_pass` gives, in chunks of `size` steps; `bptt` ends gradients where one begins."""
@@ -104,15 +104,15 @@ class LSTM(nn.Module):
         self, x_NLI: Tensor, length_N: Tensor, state: State, around: Tensor
     ) -> tuple[Tensor, State]:
         if self.weight_hr is not None or any(self.clips):
-            return self._by_steps(x_NLI, length_N, state, around)
+            return self._run_steps(x_NLI, length_N, state, around)
         on_cpu = x_NLI.device.type == "cpu"
         if on_cpu and torch.is_autocast_enabled("cpu") and not packs("bf16"):
             # torch's kernel raises for weights in fp32 where the processor lacks bf16
             with torch.autocast("cpu", enabled=False):
-                return self._by_kernel(x_NLI.float(), length_N, state, around)
-        return self._by_kernel(x_NLI, length_N, state, around)
+                return self._run_kernel(x_NLI.float(), length_N, state, around)
+        return self._run_kernel(x_NLI, length_N, state, around)
 
-    def _by_kernel(
+    def _run_kernel(
         self, x_NLI: Tensor, length_N: Tensor, state: State, around: Tensor
     ) -> tuple[Tensor, State]:
         # torch's layer has a second bias, which would only add to the first
@@ -133,7 +133,7 @@ class LSTM(nn.Module):
             out_NLP, _ = pad_packed_sequence(sorted_out, True, total_length=x_NLI.shape[1])
         return out_NLP, (after[0][0], after[1][0])
 
-    def _by_steps(
+    def _run_steps(
         self, x_NLI: Tensor, length_N: Tensor, state: State, around: Tensor
     ) -> tuple[Tensor, State]:
         out_NP, cell_NC = state

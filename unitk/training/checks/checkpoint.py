@@ -21,7 +21,7 @@ OF_THE_COMMAND = ("config", "resume", "new_data", "save_dir", "dry_run")
 """Options that say where a run is and that it continues, not how it is trained."""
 
 
-def of_same_tasks(checkpoint_settings: Settings, tasks: Mapping[str, str]) -> Settings:
+def options_of_same_tasks(checkpoint_settings: Settings, tasks: Mapping[str, str]) -> Settings:
     """The options that a checkpoint has for the run's task or tasks, under this run's keys."""
     trained = checkpoint_settings.tasks()
     settings: dict[str, Setting] = {}
@@ -40,7 +40,7 @@ def differences(parsed: Parsed, trained: Settings, checkpoint: Path, tower: str 
     unshaped = (key for name in UNSHAPED if (key := f"arch.{name}") in trained)
     recorded = Settings({key: trained[key] for key in unshaped})
     if tower == "x":
-        recorded = recorded.under(of_same_tasks(trained, parsed.settings.tasks()))
+        recorded = recorded.under(options_of_same_tasks(trained, parsed.settings.tasks()))
     elif tower == "enc" and "arch.encoder" in trained:
         return []  # its settings are those of a preset
     run = replace(parsed, components=parsed.components | {"arch": component})

@@ -111,7 +111,7 @@ def load(
 
     def make(component: Component) -> Task:
         task: Task = component.made_from(component.config, vocab)
-        return task.with_trained(**_trained(state))
+        return task.with_trained(**_trained_fields(state))
 
     task = make(chosen)
     arch = parsed.components["arch"].config
@@ -137,7 +137,7 @@ def _choose_task(tasks: Mapping[str, Component], name: str | None, folder: Path)
     return tasks[name or next(iter(tasks))]
 
 
-def _trained(state: Mapping[str, Any]) -> dict[str, Any]:
+def _trained_fields(state: Mapping[str, Any]) -> dict[str, Any]:
     """What a run's task knew of its data, as fields of `Trained`."""
     return {
         "labels": tuple(state.get("labels", ())),
@@ -284,7 +284,7 @@ def _complete(
         tower, _, rest = name.partition(".")
         if tower in model.copied and rest in stored:
             stored.setdefault(name, stored[rest])
-    _as_labelled(stored, tuple(read_state(folder).get("labels", ())), task.trained.labels)
+    _reorder_labels(stored, tuple(read_state(folder).get("labels", ())), task.trained.labels)
     _initialise_heads(stored, own, folder)
 
 
@@ -297,7 +297,7 @@ def add_rows(stored: dict[str, Tensor], own: dict[str, Tensor], task: Task) -> N
             stored[name] = torch.cat([table, table.float().mean(0) + drawn[len(table) :] / 10])
 
 
-def _as_labelled(stored: dict[str, Tensor], old: tuple[str, ...], new: tuple[str, ...]) -> None:
+def _reorder_labels(stored: dict[str, Tensor], old: tuple[str, ...], new: tuple[str, ...]) -> None:
     """Order the rows of heads over labels as the new labels; drop heads of other labels."""
     if not (old and new) or old == new:
         return

@@ -74,7 +74,7 @@ class LatentRoute(Route):
 
     def count(self, texts: list[str]) -> int:
         """The tokens of texts."""
-        return sum(len(self.generator.vocab.encode(text)) for text in self.each(texts))
+        return sum(len(self.generator.vocab.encode(text)) for text in self.while_awaited(texts))
 
 
 @register("route", "latent/encode")
