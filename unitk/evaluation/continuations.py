@@ -171,19 +171,19 @@ def last_words(questions: Sequence[Question], scored: Sequence[Sequence[Floats]]
 def rank_choices(
     questions: Sequence[Question], scored: Sequence[Sequence[Floats]]
 ) -> dict[str, Any]:
-    """Accuracies in per cent, of the questions with a label; where n choices tie for the first
-    place, each counts 1 / n."""
+    """Accuracies in per cent, of the questions with a label, and that of a guess; where n choices
+    tie for the first place, each counts 1 / n."""
     shares = [
         {name: tied_share(score, question.label) for name, score in scores(question, own).items()}
+        | {"chance": 1 / len(question.choices)}
         for question, own in zip(questions, scored, strict=True)
         if question.label is not None
     ]
-    kinds = NORMS if shares else ()
-    means = {f"accuracy_{name}": 100 * float(np.mean([s[name] for s in shares])) for name in kinds}
+    kinds = {f"accuracy_{name}": name for name in NORMS} | {"chance": "chance"} if shares else {}
+    means = {key: 100 * float(np.mean([s[name] for s in shares])) for key, name in kinds.items()}
     if len(shares) < len(questions):
         means["labelled"] = len(shares)
-    chance = 100 * float(np.mean([1 / len(question.choices) for question in questions]))
-    return {"questions": len(questions), **means, "chance": chance}
+    return {"questions": len(questions), **means}
 
 
 def scores(question: Question, tables: Sequence[Floats]) -> dict[str, Floats]:

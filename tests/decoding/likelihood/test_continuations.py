@@ -115,13 +115,15 @@ def test_a_choice_has_the_probability_of_the_text_as_it_stands(tmp_path, toy_voc
 
 def test_questions_without_a_label_are_ranked_but_not_counted(tmp_path):
     path = tmp_path / "x.jsonl"
-    rows = [{"choices": ["a", "b"], **label} for label in ({"label": "B"}, {}, {"label": None})]
+    rows = [{"choices": ["a", "b"], "label": "B"}, {"choices": ["a", "b", "c"]}]
+    rows.append({"choices": ["a", "b"], "label": None})
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     questions = read_choices([path])
     assert [one.label for one in questions] == [1, None, None]
-    found = [[gains(-2), gains(-1)]] * 3
+    found = [[gains(-2), gains(-1), gains(-3)][: len(one.choices)] for one in questions]
     figures = rank_choices(questions, found)
     assert figures["accuracy_sum"] == 100 and figures["labelled"] == 1
+    assert figures["chance"] == 50  # a guess is right as often on the questions that count
     assert figures["questions"] == len([*lines_about(questions, found, True)]) == 3
     assert not any("accuracy" in name for name in rank_choices(questions[1:], found[1:]))
 
