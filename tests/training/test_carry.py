@@ -9,6 +9,7 @@ from ranks import run_ranks
 from safetensors.torch import load_file
 
 from unitk.errors import UsageError
+from unitk.evaluation.objective import objective, open_setup
 from unitk.slots import TOKEN
 from unitk.training import loop
 from unitk.training.start import parse_train, prepare
@@ -172,3 +173,15 @@ def test_no_other_system_has_a_place_for_it(words, tmp_path):
     train(words(tmp_path / "run", "--max-steps 1"))
     with pytest.raises(UsageError, match="recurrent network.* --to hf.*no place"):
         convert.run(f"--from unitk {tmp_path / 'run'} --to hf {tmp_path / 'hf'}".split())
+
+
+def test_an_evaluation_counts_the_texts_that_rows_read(words, tmp_path, toy_data):
+    """Rows are equally long, so that a few of the last texts may belong to none."""
+    train(words(tmp_path / "run", "--max-steps 1"))
+    whole, rows = (
+        open_setup(tmp_path / "run", toy_data / "text" / "train", torch.device("cpu"), rows=rows)
+        for rows in (0, 7)
+    )
+    read = list[int]()
+    objective(rows, 400, read.append)
+    assert sum(read) == rows.num_texts == whole.num_texts // 7 * 7 < whole.num_texts

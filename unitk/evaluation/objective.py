@@ -52,8 +52,10 @@ class Setup:
 
     @property
     def num_texts(self) -> int:
-        """The number of texts; each counts once for every task."""
+        """The number of texts that are read; each counts once for every task."""
         examples = self.data.train
+        if rows := self.parsed.main.stateful_rows:  # which are equally long
+            return len(examples.bounds(0)) // rows * rows
         return sum(len(part.bounds(0)) for part in examples.parts.values() or [examples])
 
     @property
