@@ -23,11 +23,14 @@ QRELS = "q1 0 d1 1\nq1 0 d2 2\nq1 0 d3 1\nq1 0 d7 0\nq2 0 d1 1\nq4 0 d5 0\n"
 def scores(tmp_path):
     """`scores(metric, run, qrels)`: texts of files, by their endings."""
 
-    def call(metric, run=("run.trec", RUN), qrels=("qrels.txt", QRELS)):
+    def call(metric, run=("run.trec", RUN), qrels=("qrels.txt", QRELS), more=""):
         for name, text in (run, qrels):
             (tmp_path / name).write_text(text)
         words = ["--metric", metric, "--hypotheses", str(tmp_path / run[0])]
-        words += ["--references", str(tmp_path / qrels[0])]
+        words += [
+            "--references",
+            ",".join(str(tmp_path / name) for name in (qrels[0], more) if name),
+        ]
         return {k: v.figures for k, v in score.value(parse("score", score.Options, words)).items()}
 
     return call
@@ -62,6 +65,16 @@ def test_order_of_lines_is_nothing_and_json_is_the_same(scores):
         {"qrels": ("q.tsv", beir)},
     ):
         assert scores("ndcg,recall@2", **given) == scores("ndcg,recall@2")
+
+
+def test_judgements_of_several_files_are_those_of_one(scores, tmp_path):
+    """Also where two of them judge texts of one query."""
+    lines = QRELS.splitlines(keepends=True)
+    (tmp_path / "more.txt").write_text("".join(lines[::2]))
+    parts = ("qrels.txt", "".join(lines[1::2])), "more.txt"
+    assert scores("ndcg,recall", qrels=parts[0], more=parts[1]) == scores("ndcg,recall")
+    with pytest.raises(DataError, match="more.txt, line 1: id 'd1' comes twice"):
+        scores("ndcg", more="more.txt")
 
 
 @pytest.mark.parametrize(

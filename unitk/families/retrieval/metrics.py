@@ -58,9 +58,7 @@ class Ranking:
     ) -> Score:
         """The mean over queries of the first `most` texts, in per cent; `name` is its figure."""
         run = read_run(hypotheses)
-        judged = {
-            q: gains_of for path in references for q, gains_of in read_judgements(path).items()
-        }
+        judged = read_judgements(references)
         relevant = {
             q: np.array([g for g in gains_of.values() if g > 0]) for q, gains_of in judged.items()
         }

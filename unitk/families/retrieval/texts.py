@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -96,24 +97,30 @@ def read_run(path: Path) -> dict[str, list[str]]:
     return {query: sorted(scores, key=lambda id_: -scores[id_]) for query, scores in scored.items()}
 
 
-def read_judgements(path: Path) -> dict[str, dict[str, float]]:
-    """Query -> id -> how relevant it is: 0 is not at all.
+def read_judgements(paths: Sequence[Path]) -> dict[str, dict[str, float]]:
+    """Query -> id -> how relevant it is, in all files together: 0 is not at all.
 
     Lines of TREC's qrels (query, 0, id, relevance), or a table with the fields query-id, corpus-id
     and score (BEIR).
     """
     judgements: dict[str, dict[str, float]] = {}
-    names = "query-id", "corpus-id", "score"
+    for query, document, gain, where in chain.from_iterable(map(_judged, paths)):
+        _add(judgements.setdefault(query, {}), document, _number(gain, where), where)
+    return judgements
+
+
+def _judged(path: Path) -> Iterator[tuple[str, str, str, str]]:
+    """The query, the id and the relevance of each line, and its place."""
     if format_of(path) == "text":
         for line, where in numbered_lines(path):
             if line.strip():
                 query, _, document, gain = _columns(line, 4, "of qrels", where)
-                _add(judgements.setdefault(query, {}), document, _number(gain, where), where)
-        return judgements
+                yield query, document, gain, where
+        return
+    names = "query-id", "corpus-id", "score"
     for record in records(path, names):
         query, document, gain = (_field(record, name) for name in names)
-        _add(judgements.setdefault(query, {}), document, _number(gain, record.place), record.place)
-    return judgements
+        yield query, document, gain, record.place
 
 
 def _field(record: Record, name: str) -> str:
