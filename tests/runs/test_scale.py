@@ -4,6 +4,7 @@ import json
 
 import pytest
 from exact import EXACT
+from safetensors.torch import load_file
 
 from unitk.errors import NonFiniteError, UsageError
 from unitk.options.config import parse
@@ -38,6 +39,8 @@ def test_a_ladder_is_trained_fitted_and_not_trained_again(base, tmp_path, monkey
     assert [row["rung"] for row in rows if row["held_out"]] == ["32x1-2000"]
     assert len(rows) == 8 and all(row["loss"] > 0 for row in rows)
     assert rows[0]["weights"] < rows[-1]["weights"] and rows[0]["tokens"] < rows[-1]["tokens"]
+    stored = load_file(tmp_path / "s/lm/32x1-2000/last/model.safetensors")
+    assert rows[-1]["weights"] == sum(tensor.numel() for tensor in stored.values())
     assert [one["updates"] for one in found["plan"]] == [2, 3, 4, 5] * 2
     fitted = found["fits"]["lm"]
     assert fitted["measured"] == rows[-1]["loss"]
@@ -116,6 +119,11 @@ def test_objectives_have_ladders_of_their_own(base, tmp_path):
     rungs = scale.ladder(options(tmp_path, tasks="lm,mlm"), base)
     assert scale.tasks_of(rungs) == ["lm", "mlm"] and len(rungs) == 16
     assert {rung.trial.start.run.path.parent.name for rung in rungs[::8]} == {"lm", "mlm"}
+
+
+def test_the_rung_held_out_has_most_weights_whatever_its_layers(base, tmp_path):
+    given = options(tmp_path, sizes="16x4,32x2")
+    assert scale.name_held_out(given, scale.ladder(given, base)) == "32x2-2000"
 
 
 @pytest.mark.parametrize(

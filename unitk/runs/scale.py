@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -87,11 +88,19 @@ class Rung(TrainingJob):
 
     size: str
 
-    @property
+    @cached_property
     def weights(self) -> int:
-        """The weights of the model."""
+        """All weights of the model."""
+        import torch
+
+        from unitk.models.model import build
+
         start = self.trial.start
-        return int(start.parsed.components["arch"].config.num_weights(len(start.data.vocab)))
+        data = start.data
+        arch = start.parsed.components["arch"].config
+        with torch.device("meta"):  # without memory
+            model = build(arch, len(data.vocab), len(data.task.source_vocab))
+        return sum(weight.numel() for weight in model.parameters())
 
     def row(self, held_out: bool) -> dict[str, Any]:
         """The rung's weights, tokens read, and last loss (None before it is trained)."""
@@ -263,16 +272,13 @@ def name_held_out(options: Options, rungs: Sequence[Rung]) -> str:
     """The name of the rung that is predicted."""
     if options.held_out:
         return "-".join(map(str, parse_rung(options.held_out)))
-    # of sizes alone, width times layers tells which is larger
-    width = {rung.size: math.prod(map(int, rung.size.split("x"))) for rung in rungs}
-    return max(rungs, key=lambda rung: rung.tokens * width[rung.size]).name
+    return max(rungs, key=lambda rung: (rung.weights, rung.tokens)).name
 
 
 def measure_sizes(rungs: Sequence[Rung]) -> list[dict[str, Any]]:
     """Seconds, tokens and bytes of each rung, from some updates of each size."""
-    area = {rung.size: math.prod(map(int, rung.size.split("x"))) for rung in rungs}
     first: dict[Hashable, TrainingJob] = {
-        (rung.task, rung.size): rung for rung in sorted(rungs, key=lambda rung: area[rung.size])
+        (rung.task, rung.size): rung for rung in sorted(rungs, key=lambda rung: rung.weights)
     }
     costs = time_jobs(first)
     plan = list[dict[str, Any]]()
