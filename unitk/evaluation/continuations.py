@@ -174,13 +174,16 @@ def rank_choices(
     """Accuracies in per cent, of the questions with a label, and that of a guess; where n choices
     tie for the first place, each counts 1 / n."""
     shares = [
-        {name: tied_share(score, question.label) for name, score in scores(question, own).items()}
-        | {"chance": 1 / len(question.choices)}
+        {
+            f"accuracy_{name}": tied_share(score, question.label)
+            for name, score in scores(question, own).items()
+        }
+        | {"chance": 1 / len(own)}
         for question, own in zip(questions, scored, strict=True)
         if question.label is not None
     ]
-    kinds = {f"accuracy_{name}": name for name in NORMS} | {"chance": "chance"} if shares else {}
-    means = {key: 100 * float(np.mean([s[name] for s in shares])) for key, name in kinds.items()}
+    kinds = shares[0] if shares else ()
+    means = {name: 100 * float(np.mean([s[name] for s in shares])) for name in kinds}
     if len(shares) < len(questions):
         means["labelled"] = len(shares)
     return {"questions": len(questions), **means}

@@ -54,9 +54,9 @@ class Setup:
     def num_texts(self) -> int:
         """The number of texts that are read; each counts once for every task."""
         examples = self.data.train
-        if rows := self.parsed.main.stateful_rows:  # which are equally long
-            return len(examples.bounds(0)) // rows * rows
-        return sum(len(part.bounds(0)) for part in examples.parts.values() or [examples])
+        rows = self.parsed.main.stateful_rows or 1  # which are equally long
+        parts = examples.parts.values() or [examples]
+        return sum(len(part.bounds(0)) // rows * rows for part in parts)
 
     @property
     def bounds(self) -> bool:

@@ -43,9 +43,9 @@ def panels_of(logged: Iterable[str]) -> dict[str, str]:
 def curves_of(value: str, logged: Iterable[str]) -> list[str]:
     """The logged values that a panel shows as curves, that of the training set first."""
     if not value.endswith(LOSS):
-        return [name for name in logged if name == value]
+        return [value] * (value in logged)
     names = [name for name in logged if name.endswith(LOSS) and _task(name) == _task(value)]
-    return sorted(names, key=lambda name: re.split("[./]", name)[0] != "train")  # it is stable
+    return sorted(names, key=lambda name: not name.startswith("train"))
 
 
 def _task(name: str) -> str:

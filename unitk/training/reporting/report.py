@@ -171,10 +171,8 @@ def early_lines(run: Run) -> tuple[str, str]:
     """The values since the last event, which is not due yet; and how long a long run will take."""
     at = run.progress
     losses = run.means.values("train", run.start.data.train.loss_weights(at.step, run.total))
-    speed = run.speed
     left = seconds_left(run)
-    # the slots of the other ranks are not known yet
-    values = losses | {"tokens/s": speed.tokens / speed.busy, "wait": speed.waited / speed.busy}
+    values = losses | run.speed.values()  # the slots are those of this rank
     time = f"{duration_text(left)} to go at {values['tokens/s']:,.0f} tokens/s" if left else ""
     return train_line(run, values), time if left and left >= LONG else ""
 
