@@ -565,6 +565,23 @@ def test_stride_is_for_texts(judge, toy_data):
         judge("qa", "--stride 8", data=toy_data / "pairs")
 
 
+def test_choices_may_follow_without_a_delimiter(runs, tmp_path):
+    (tmp_path / "rows.jsonl").write_text(
+        '{"context": "ba to", "choices": ["ki", "sa"], "label": 0}'
+    )
+    line = f"--checkpoint {runs / 'lm'} --choices {tmp_path / 'rows.jsonl'} --overwrite --output"
+    found = {}
+    for given, option in {"ki": ["--delimiter", ""], " ki": []}.items():
+        run([*line.split(), str(tmp_path / "out"), *option])
+        found[given] = json.loads((tmp_path / "out").read_text())["sum"][0]
+    model = unitk.load(runs / "lm")
+    whole = model.likelihood(["ba toki", "ba to"])
+    assert found["ki"] == pytest.approx(float(whole[0].sum() - whole[1].sum()), rel=1e-4)
+    assert found[" ki"] == pytest.approx(
+        float(model.likelihood(" ki", ["ba to"])[0].sum()), rel=1e-5
+    )
+
+
 @pytest.mark.parametrize("name", ["lm", "qa"])
 def test_last_words_and_choices(runs, tmp_path, capsys, name):
     words = ["ba to ki", "ki ba"]

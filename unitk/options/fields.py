@@ -302,7 +302,7 @@ def parse_value(text: str | None, kind: Any, name: str) -> Any:
         return text if kind == Place else parse_schedule(text, name)
     if origin in (Union, UnionType):
         inner = [part for part in get_args(kind) if part is not NoneType]
-        if len(inner) < len(get_args(kind)) and text.lower() in ("none", ""):
+        if NoneType in get_args(kind) and (text.lower() == "none" or not text and inner != [str]):
             return None
         # int | Schedule: what begins with a letter is no number
         scheduled = inner[-1] == Schedule and text[:1].isalpha()
