@@ -1,11 +1,15 @@
 """`unitk train --dry-run`."""
 
+import itertools
 import re
 
 import pytest
+from safetensors.torch import load_file
 
 import unitk
 from unitk.errors import UsageError
+from unitk.runs import plan
+from unitk.training.saving.state import Progress
 from unitk.verbs.train import run
 
 
@@ -29,6 +33,39 @@ def test_a_dry_run_measures_and_writes_nothing(words, tmp_path, capsys):
     weights = float(re.search(r"(\S+) M parameters", said)[1])
     size = float(re.search(r"checkpoints of (\S+) MB", said)[1])
     assert size == pytest.approx(12 * weights, rel=0.1)
+
+
+def test_what_is_due_is_counted_from_where_a_run_goes_on():
+    for step, left, every in itertools.product(range(7), range(7), range(1, 5)):
+        at, done = Progress(step=step), step
+        times = 0
+        for _ in range(left):
+            at.step += 1
+            if at.due(every, done, at.step == step + left):
+                done = at.step
+                times += 1
+        assert plan.count_due(step, left, every) == times
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "--adapter lora:rank=2 --init-from {base}",
+        pytest.param("--nproc 2 --shard", marks=pytest.mark.slow),
+    ],
+)
+def test_checkpoints_are_as_large_as_announced(words, more, tmp_path, capfd):
+    """Of an adapter the base is not in them, and of a divided model each rank has a part."""
+    words = words.replace("--dry-run", "--max-steps 2 --valid none --writers none")
+    run(words.replace("/run", "/base").split())
+    words = f"{words} {more.format(base=tmp_path / 'base')}"
+    capfd.readouterr()
+    run([*words.split(), "--dry-run"])
+    size = float(re.search(r"checkpoints? of (\S+) MB", capfd.readouterr().out)[1])
+    run(words.split())
+    stored = [tmp_path / "run" / "last" / f"{name}.safetensors" for name in ("model", "optim")]
+    held = sum(tensor.nbytes for path in stored for tensor in load_file(path).values())
+    assert size == pytest.approx(held / 1e6, rel=0.01)
 
 
 @pytest.mark.parametrize("more", ["--max-steps 1", "--max-hours 1 --lr-schedule constant"])

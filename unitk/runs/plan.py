@@ -15,6 +15,7 @@ from unitk.registry import register
 from unitk.runs.written import written_part
 from unitk.training.loop import Trainer
 from unitk.training.reporting.report import duration_text, first_lines, warnings
+from unitk.training.saving.checkpoint import tensors_of
 from unitk.training.start import Start
 
 WARM_UP, UPDATES, SECONDS = 1, 10, 30.0
@@ -58,8 +59,11 @@ def lines(trainer: Trainer) -> Iterator[str]:
         left = int(3600 * config.max_hours / updates)
     runs = config.seeds or 1
     if left is not None:
-        looks = -(-left // config.valid_every) if trainer.data.valid else 0
-        saves = -(-left // config.save_every)
+        looks, saves = (
+            count_due(trainer.progress.step, left, every)
+            for every in (config.valid_every, config.save_every)
+        )
+        looks = looks if trainer.data.valid else 0
         epochs = left / trainer.per_epoch
         rough = f"{epochs:,.0f}" if epochs >= 10 else f"{epochs:.2g}"
         yield (
@@ -81,6 +85,11 @@ def lines(trainer: Trainer) -> Iterator[str]:
         total = runs * (left * updates + looks * judged)
         seeds = f" for {runs} seeds, one after the other" if runs > 1 else ""
         yield f"time: {duration_text(total)}{seeds}"
+
+
+def count_due(step: int, left: int, every: int) -> int:
+    """How often what is due every so many updates is done in those left, the last one included."""
+    return -(-(step + left) // every) - step // every if left else 0
 
 
 def time_updates(trainer: Trainer, most: float = SECONDS) -> tuple[float, float]:
@@ -151,12 +160,14 @@ def peak(device: torch.device) -> int:
 
 
 def checkpoint_bytes(trainer: Trainer) -> int:
-    """The bytes of a checkpoint: weights, optimizer state and averages."""
-    tensors: list[Tensor] = [*trainer.model.parameters()]
+    """The bytes of a checkpoint: weights, optimizer state and averages, those of all ranks."""
+    # beside an adapter, its base is not stored
+    base = trainer.base.tensors if trainer.base is not None else {}
+    tensors = [tensor for name, tensor in tensors_of(trainer.model).items() if name not in base]
     for optimizer in trainer.plan.optimizers:
         for state in optimizer.state.values():
             tensors += [value for value in state.values() if isinstance(value, Tensor)]
     if trainer.average is not None:
         tensors += [*trainer.average.tensors.values()]
-    parted = trainer.ranks.world if trainer.ranks.sharded else 1
-    return parted * sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    # a tensor that is divided among ranks has the size of all parts together
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
