@@ -97,6 +97,38 @@ def test_what_goes_out_again_reads_texts_as_before(hf, kit, tmp_path, kind):
     kept, given = again.added_tokens_decoder, tokenizer.added_tokens_decoder
     assert {index: repr(kept[index]) for index in given} == {i: repr(t) for i, t in given.items()}
     assert open_vocab(back).symbols == open_vocab(ours).symbols
+    if kind == "gpt2":  # a text begins with its end
+        assert again.bos_token == tokenizer.bos_token == again.eos_token
+
+
+def test_texts_of_a_qwen_are_padded_as_before(hf, kit, tmp_path):
+    """Its padding is what `bos_token_id` names; a text may spell [PAD], which it has not."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    pieces = Tokenizer(models.BPE({one: i for i, one in enumerate([*special, *alphabet])}, []))
+    pieces.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    pieces.decoder = decoders.ByteLevel()
+    pieces.add_special_tokens(special)
+    theirs = hf.PreTrainedTokenizerFast(
+        tokenizer_object=pieces, eos_token=special[2], pad_token=special[0]
+    )
+    given = {"hidden_size": 32, "head_dim": 8, "num_hidden_layers": 1, "intermediate_size": 32}
+    given |= {"num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": True}
+    ids = {"bos_token_id": 0, "eos_token_id": 2}
+    config = hf.Qwen3Config(vocab_size=len(theirs) + 30, **ids, **given)
+    for written in (hf.Qwen3ForCausalLM(config), theirs):
+        written.save_pretrained(tmp_path / "there")
+    ours = kit.to_unitk("hf", tmp_path / "there", tmp_path / "ours")
+    back = kit.from_unitk(ours, "hf", tmp_path / "back")
+    again = hf.AutoTokenizer.from_pretrained(back)
+    texts = ["a [PAD]", "a longer text"]
+    assert (
+        again(texts, padding=True).input_ids
+        == theirs(texts, padding=True, padding_side="left").input_ids
+    )
+    assert json.loads((back / "config.json").read_text())["pad_token_id"] == again.pad_token_id == 0
 
 
 def test_a_decoder_that_begins_with_the_end_comes_in(hf, kit, tmp_path):

@@ -278,11 +278,13 @@ def write(parts: Loaded, folder: Path, embeds: bool = False) -> None:
         kept = {"task": parts.task.name, "options": options, "answers": parts.task.trained.pairs}
         entries[KEPT] = kept
     write_safetensors(stored, folder / "model.safetensors")
+    reads = tokenizer_settings(parts, family, fills and not embeds)
+    pads = write_tokenizer(parts.task, folder, rows, reads, embeds, family.task == "lm")
+    if pads is not None:  # what heads look for at the end of a text
+        entries["pad_token_id"] = pads
     write_json(family.pack(entries), folder / "config.json")
     if family.tokenizer:
         log.warning("AutoTokenizer takes %s; %s opens the written one", family.tokenizer, FAST)
-    reads = tokenizer_settings(parts, family, fills and not embeds)
-    write_tokenizer(parts.task, folder, rows, reads, embeds)
 
 
 def _warn_of_lost(parts: Loaded, family: Family, tensors: Mapping[str, Tensor]) -> list[str]:

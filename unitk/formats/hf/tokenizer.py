@@ -58,9 +58,17 @@ def tokenizer_settings(parts: Loaded, family: Family, fills: bool) -> dict[str, 
 
 
 def write_tokenizer(
-    task: Task, folder: Path, rows: int, entries: dict[str, Any], embeds: bool = False
-) -> None:
+    task: Task,
+    folder: Path,
+    rows: int,
+    entries: dict[str, Any],
+    embeds: bool = False,
+    alone: bool = False,
+) -> int | None:
     """Write tokenizer.json and tokenizer_config.json, the latter with further `entries`.
+
+    Returns the id that pads, if the model's own one is none of the tokenizer. That of a decoder
+    `alone` pads with what begins a text then, as Qwen's does.
 
     `rows` is the number of ids that the exported model has. Texts are laid out as prompts, or as
     `unitk embed` reads them (`embeds`), whatever tokenizer.json the vocabulary came with.
@@ -71,13 +79,15 @@ def write_tokenizer(
     vocab = task.vocab
     model = task.vocab.model
     if isinstance(model, Marian):
-        return write_marian(model, folder)
+        write_marian(model, folder)
+        return None
     if isinstance(model, Bytes):
-        return write_byte_vocab(folder)
+        write_byte_vocab(folder)
+        return None
     if (spec := _spec_of(model)) is None:
         vocab.save(folder / "vocab")
         log.warning("%s: AutoTokenizer cannot open a vocabulary of kind %s", folder, model.kind)
-        return
+        return None
     if isinstance(model, SentencePiece):
         create(folder / model.file, model.data)
     if isinstance(model, Unaccented):
@@ -94,10 +104,13 @@ def write_tokenizer(
     processor = spec.get("post_processor")
     if processor is None or task.head or embeds:
         spec["post_processor"] = _append_frame(processor, _frame(task, pieces, embeds))
-    entries = {"tokenizer_class": "PreTrainedTokenizerFast", **entries, **_roles(vocab, pieces)}
+    roles = _roles(vocab, len(pieces), alone)
+    tokens = {f"{role}_token": pieces[index] for role, index in roles.items()}
+    entries = {"tokenizer_class": "PreTrainedTokenizerFast", **entries, **tokens}
     for name, content in {"tokenizer.json": spec, "tokenizer_config.json": entries}.items():
         text = json.dumps(content, indent=1, ensure_ascii=False)
         create(folder / name, text + "\n")
+    return roles["pad"] if roles.get("pad") == vocab.cls else None
 
 
 def _append_frame(processor: Mapping[str, Any] | None, frame: dict[str, Any]) -> dict[str, Any]:
@@ -108,11 +121,16 @@ def _append_frame(processor: Mapping[str, Any] | None, frame: dict[str, Any]) ->
     return frame
 
 
-def _roles(vocab: Vocab, pieces: Sequence[str]) -> dict[str, str]:
-    """The entries of tokenizer_config.json that name special tokens by their roles."""
+def _roles(vocab: Vocab, size: int, alone: bool) -> dict[str, int]:
+    """The ids of special tokens by their roles in transformers, of a tokenizer of this size."""
     roles = {"bos": vocab.cls, "eos": vocab.sep}
     roles |= {name: vocab.symbols[name] for name in ("pad", "unk", "cls", "sep", "mask")}
-    return {f"{role}_token": pieces[i] for role, i in roles.items() if i < len(pieces)}
+    there = {role: index for role, index in roles.items() if index < size}
+    if alone and "bos" not in there and "eos" in there:  # as GPT-2's
+        there["bos"] = vocab.sep
+    if alone and "pad" not in there and "cls" in there:
+        there["pad"] = vocab.cls
+    return there
 
 
 def _spec_of(model: Any) -> dict[str, Any] | None:
