@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import os
+import signal
+import threading
 from collections.abc import Hashable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from unitk.errors import NonFiniteError, RanksError, require
+from unitk.errors import NonFiniteError, RanksError, UnitkError, require
 from unitk.runs.sweep import Trial, table_lines
 from unitk.training.reporting.log import show_log
 from unitk.training.start import parse_train, prepare
@@ -133,17 +135,68 @@ def train_all(jobs: Sequence[TrainingJob], at_a_time: int) -> None:
         for job in left:
             train_job(job)
         return
-    # spawned, because torch's threads do not survive a fork
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(at_a_time, mp_context=context) as pool:
+    # the longest come first, so that none is left alone at the end
+    waiting = sorted(left, key=lambda job: job.tokens)
+    running = list[_Trainer]()
+    try:
+        while waiting or running:
+            while waiting and len(running) < at_a_time:
+                running.append(_Trainer(waiting.pop()))
+            wait([one.process.sentinel for one in running])
+            for over in [one for one in running if one.process.exitcode is not None]:
+                running.remove(over)
+                over.check()
+    finally:  # a signal, or a run that failed: the others save what they have
+        for one in running:
+            one.process.terminate()
+        for one in running:
+            one.process.join()
+
+
+class _Trainer:
+    """A process that trains one run; SIGTERM, or the end of this process, has it save and end.
+
+    Ctrl-C in a terminal reaches all processes. It is for this one, which ends the others.
+    """
+
+    def __init__(self, job: TrainingJob) -> None:
+        # spawned, because torch's threads do not survive a fork
+        context = multiprocessing.get_context("spawn")
+        self.answer, told = context.Pipe(duplex=False)
+        self.process = context.Process(target=_work, args=(job, told))
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # the process begins with it
         try:
-            # the longest come first, so that none is left alone at the end
-            list(pool.map(train_job, sorted(left, key=lambda job: -job.tokens)))
-        except BrokenProcessPool as error:
-            raise RanksError(
-                "one of --jobs was killed, perhaps for want of memory: lower --jobs; the same "
-                "command goes on"
-            ) from error
+            self.process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+            told.close()  # or the end of the process would not end the pipe
+
+    def check(self) -> None:
+        """Raise what ended the run early, once the process is over."""
+        code = self.process.exitcode
+        try:
+            raise self.answer.recv()
+        except EOFError:
+            why = ", perhaps for want of memory: lower --jobs" * (code == -signal.SIGKILL)
+            if code:
+                raise RanksError(
+                    f"one of --jobs was ended (exit code {code}){why}; the same command goes on"
+                ) from None
+
+
+def _work(job: TrainingJob, told: Connection) -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def follow() -> None:  # a parent that is killed tells nobody
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=follow, daemon=True).start()
+    try:
+        train_job(job)
+    except UnitkError as error:
+        told.send(error)
 
 
 def train_job(job: TrainingJob) -> None:
