@@ -49,8 +49,8 @@ def _plugin_at_fault(error: Exception) -> str:
     owner = type(getattr(error, "obj", None)).__module__
     called = re.split(r"\W", str(error))[0]  # as in `Mine.prompt() takes 1 positional argument`
     for name, module in [*sys.modules.items()] if not plugin_line(error) else ():
-        found = getattr(vars(module).get(called), "__module__", "")
-        if name.startswith(PLUGIN) and name in (owner, found):
+        definer = getattr(vars(module).get(called), "__module__", "")
+        if name.startswith(PLUGIN) and name in (owner, definer):
             return str(module.__file__)
     return ""
 

@@ -42,7 +42,7 @@ class Loss:
 def check_loss(loss: Any, counts: Any, name: str) -> None:
     """Refuse what a criterion, which errors call `name`, returns for sums and their counts."""
     good = isinstance(loss, Loss) and all(
-        isinstance(one, Tensor) and one.dim() == 0 for one in loss.logged.values()
+        isinstance(total, Tensor) and total.dim() == 0 for total in loss.logged.values()
     )
     what = f"{name} must return a Loss of sums, each a tensor of one number"
     require(good, f"{what}, got {show_value(loss)}")

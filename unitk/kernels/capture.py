@@ -87,7 +87,7 @@ class Recorded:
     The first call is a warm-up, the second one records.
     """
 
-    made = 0
+    count = 0
     """How many were recorded in this process."""
 
     def __init__(self, function: Callable[[], None], memory: Memory) -> None:
@@ -104,7 +104,7 @@ class Recorded:
         if self.graph is None:
             with RECORDING:
                 self.graph = self.record()
-            Recorded.made += 1
+            Recorded.count += 1
         self.graph.replay()
 
     def record(self) -> Any:

@@ -74,9 +74,9 @@ class OptimPlan:
             }
             groups.setdefault(config, []).append(group)
         self.optimizers = [config.build(of_config) for config, of_config in groups.items()]
-        for one in self.optimizers:
-            fits = isinstance(one, Optimizer)
-            require(fits, f"--optimizer: build must return an Optimizer of torch, got {one!r}")
+        for built in self.optimizers:
+            fits = isinstance(built, Optimizer)
+            require(fits, f"--optimizer: build must return an Optimizer of torch, got {built!r}")
         depths = sorted({*distance.values()})
         require(
             thaw is None or len(depths) > 1,

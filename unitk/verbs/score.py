@@ -35,7 +35,7 @@ LABELS: dict[str, tuple[str, Callable[[list[Any], list[Any]], Score]]] = {
 }
 """Metric of labels -> the field that `unitk predict` writes, and who counts."""
 RECORDS = {
-    "hypotheses": ("output", *(said for said, _ in LABELS.values())),
+    "hypotheses": ("output", *(field_name for field_name, _ in LABELS.values())),
     "references": ("target", "label"),
     "sources": ("source",),
 }
@@ -217,8 +217,8 @@ def _check(parsed: Parsed) -> None:
     for name, why in reasons.items():
         has = options.sources is not None or name not in options.metric
         require(has, f"--metric {name} needs --sources FILE: {why}")
-    one = "qg" not in options.metric or len(options.references) == 1
-    require(one, "--metric qg takes one --references file: it finds the references itself")
+    fits = "qg" not in options.metric or len(options.references) == 1
+    require(fits, "--metric qg takes one --references file: it finds the references itself")
     require(bool(options.separator), "--separator must not be empty")
 
 

@@ -20,13 +20,13 @@ def test_a_column_is_what_was_appended(tmp_path, column, pieces):
     for piece in np.array_split(SIZES, pieces):
         written.append(piece)
     written.close()
-    counts = replace(Counts(), **{column.each: 50})
+    counts = replace(Counts(), **{column.unit: 50})
     if column.within:
         counts = replace(counts, **{column.within: int(SIZES.sum())})
     found = column.read(tmp_path, counts, "<u2")
     assert (np.diff(found) if column.within else found).tolist() == SIZES.tolist()
     assert not column.within or np.load(tmp_path / column.file).tolist() == found.tolist()
-    for name in filter(None, (column.each, column.within)):
+    for name in filter(None, (column.unit, column.within)):
         other = replace(counts, **{name: getattr(counts, name) + 1})
         with pytest.raises(DataError, match=column.file):
             column.read(tmp_path, other, "<u2")

@@ -52,7 +52,7 @@ def recorder(monkeypatch):
     monkeypatch.setattr(capture, "KEPT", type(capture.KEPT)())
     monkeypatch.setattr(reader, "STEPS", 4)
     monkeypatch.setattr(decode, "CHECK_EVERY", {"cpu": 3})
-    monkeypatch.setattr(Recorded, "made", 0)
+    monkeypatch.setattr(Recorded, "count", 0)
     for place in (products, stack):  # numpy's products are not recorded
         monkeypatch.setattr(place, "is_decoding_step", lambda slots: False)
 
@@ -78,7 +78,7 @@ def check(recorder, case, prompts, config, how=None):
     expected = write(case, prompts, config, how)
     recorder.switch(True)
     for _ in range(3):
-        before = Recorded.made
+        before = Recorded.count
         found = write(case, prompts, config, how)
         for some, others in zip(found, expected, strict=True):
             assert [one.ids.tolist() for one in some] == [one.ids.tolist() for one in others]
@@ -87,7 +87,7 @@ def check(recorder, case, prompts, config, how=None):
                 [*np.concatenate([one.token_log_probs for one in some])] if some else [],
                 [*np.concatenate([one.token_log_probs for one in others])] if others else [],
             )
-    assert Recorded.made == before > 0
+    assert Recorded.count == before > 0
 
 
 @pytest.mark.every(3)
@@ -127,13 +127,13 @@ def test_later_batches_are_written_into_the_same_tables(toy, recorder):
     first, other = case.prompts(12), toy.Case("cross", words=8, seed=3).prompts(12)
     for _ in range(3):
         write(case, first, config)
-    before = Recorded.made
+    before = Recorded.count
     found = write(case, other, config)
     with torch.no_grad():
         for parameter in case.model.parameters():
             parameter.mul_(1.1)
     trained = write(case, other, config)
-    assert Recorded.made == before
+    assert Recorded.count == before
     recorder.switch(False)
     again = write(case, other, config)
     assert [[one.ids.tolist() for one in some] for some in trained] == [
@@ -207,7 +207,7 @@ def test_moved_weights_are_recorded_anew(toy, recorder):
     case = toy.Case("shift", words=8)
     for _ in range(2):
         write(case, case.prompts(2), BEAM)
-    before, [kept] = Recorded.made, capture.KEPT.values()
+    before, [kept] = Recorded.count, capture.KEPT.values()
     case.model.double().float()
     write(case, case.prompts(2), BEAM)
     assert [*capture.KEPT.values()] != [kept] and before > 0

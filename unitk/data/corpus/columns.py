@@ -64,11 +64,11 @@ class Counts:
 
 @dataclass(frozen=True)
 class Column:
-    """A file of a corpus with a value for each of something."""
+    """A file of a corpus with a value for each of its units, such as tokens."""
 
     file: str
-    each: str
-    """The things that have one value each, a field of `Counts`."""
+    unit: str
+    """What has a value each: a field of `Counts`, such as tokens."""
     within: str = ""
     """For offsets: the things that they count, also a field of `Counts`."""
     dtype: str = "<i8"
@@ -77,13 +77,13 @@ class Column:
     def read(self, folder: Path, counts: Counts, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """All values, mapped into memory; `DataError` if there are not as many as counted."""
         path = folder / self.file
-        count = getattr(counts, self.each)
+        count = getattr(counts, self.unit)
         dtype = self.dtype or dtype
         if self.within:
             return _offsets(path, count, getattr(counts, self.within))
         # a map of a longer or shorter file would be read, too
         if path.stat().st_size != count * np.dtype(dtype).itemsize:
-            raise DataError(f"{path} does not hold {count} {self.each}")
+            raise DataError(f"{path} does not hold {count} {self.unit}")
         # an empty file cannot be mapped: the shard of a small corpus may have nothing
         return map_file(path, dtype) if count else np.empty(0, dtype)
 
@@ -103,8 +103,8 @@ class Form:
     """A row for each record, of one number: that of its class or choice, or a value."""
 
     kind: str = "labelled"  # of the corpus
-    each: str = "documents"
-    """The things that have a row each, a field of `Counts`; "": rows begin with their record."""
+    unit: str = "documents"
+    """What has a row each, a field of `Counts`; "": rows begin with their record."""
     width: int = 1
     named: bool = False
     """Whether the last number of a row stands for a name."""
@@ -188,12 +188,12 @@ class Links(Form):
 
 FORMS = {
     "class": Form(named=True),
-    "classes": Classes(each="", width=2, named=True),
+    "classes": Classes(unit="", width=2, named=True),
     "choice": Form(),
     "number": Form(dtype="<f4"),
-    "tags": Tags(each="sentences", named=True),
+    "tags": Tags(unit="sentences", named=True),
     "span": SpanColumn("spans", width=2),
-    "links": Links("linked", each="", width=4, named=True),
+    "links": Links("linked", unit="", width=4, named=True),
 }
 """Form of labels -> how they are stored, looked up and shortened. A further form also needs a row
 of `LABEL_READERS` (data/files/labels.py), a task that names it (`Task.form`), and, to be scored, a

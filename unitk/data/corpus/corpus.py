@@ -217,7 +217,7 @@ class Corpus(StoredCorpus):
     def chunks(self, column: columns.Column) -> Iterator[npt.NDArray[Any]]:
         """The values of a column, some at a time; of offsets, the sizes that they are sums of."""
         values = self._tokens if column is columns.TOKENS else self._read(column)
-        for start in range(0, getattr(self.counts, column.each), columns.CHUNK):
+        for start in range(0, getattr(self.counts, column.unit), columns.CHUNK):
             chunk = values[start : start + columns.CHUNK + bool(column.within)]
             yield np.diff(chunk) if column.within else chunk
 
@@ -292,7 +292,7 @@ class Labelled(Corpus):
         path = self.path / columns.LABELS
         rules = self._rules
         rows = np.load(path, mmap_mode="r", allow_pickle=False)
-        count = getattr(self.counts, rules.each) if rules.each else len(rows)
+        count = getattr(self.counts, rules.unit) if rules.unit else len(rows)
         wild = rules.named and (rows[:, -1] >= len(self.labels)).any()
         if rows.shape != (count, rules.width) or wild:
             raise DataError(f"{path} has not the labels of {count} rows")

@@ -137,7 +137,7 @@ class CorpusWriter:
         self._close_documents(np.array([self._open]))
         for column, file in self.files.items():
             file.close()
-            assert file.count == getattr(self.counts, column.each), column.file
+            assert file.count == getattr(self.counts, column.unit), column.file
         with (self.folder / columns.TOKENS.file).open("rb") as tokens:
             blocks = iter(lambda: tokens.read(BLOCK), b"")
             hashes = b"".join(hashlib.sha256(block).digest() for block in blocks)
@@ -188,7 +188,7 @@ class LabelWriter:
             names = [self.number(name, str(corpus.path)) for name in corpus.labels]
             # the part's numbers -> this corpus's
             rows[:, -1] = np.array(names, np.int64)[rows[:, -1]]
-        if not self.form.each:
+        if not self.form.unit:
             rows[:, 0] += self.count
         self.rows.extend(rows.ravel().tolist())
         self.count += len(corpus)

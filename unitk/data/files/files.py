@@ -200,22 +200,22 @@ class ReadingOptions(Checked):
     def check(self) -> None:
         """Refuse values that make no sense."""
         check_form(self.squad_source)
-        sides = bool(self.source_field) == bool(self.target_field or self.label_field)
+        complete = bool(self.source_field) == bool(self.target_field or self.label_field)
         require(
-            sides,
+            complete,
             "--source-field and --target-field "
             "belong together: give both, or --label-field instead of the second",
         )
         mark = self.document_mark
         fits = not mark or (bool(mark.strip()) and "\n" not in mark)
         require(fits, f"--document-mark must be a text of one line, got {mark!r}")
-        one = not mark or self.documents == "blank"
-        require(one, "--document-mark and --documents line exclude each other")
-        one = not (self.target_field and self.label_field)
-        require(one, "--target-field and --label-field exclude each other")
-        one = self.labels != "tags" or len(self.source_field) < 2
+        fits = not mark or self.documents == "blank"
+        require(fits, "--document-mark and --documents line exclude each other")
+        fits = not (self.target_field and self.label_field)
+        require(fits, "--target-field and --label-field exclude each other")
+        fits = self.labels != "tags" or len(self.source_field) < 2
         require(
-            one,
+            fits,
             "--labels tags are of the words of one --source-field, "
             f"got {','.join(self.source_field)}",
         )

@@ -147,7 +147,7 @@ def find_answer(answer: str, passage: str, start: Any) -> tuple[tuple[int, int] 
     spans = list[tuple[int, int]]()
     for words, case in (([answer], 0), (answer.split(), re.IGNORECASE)):
         pattern = r"\s+".join(map(re.escape, words))  # looked ahead for, as they may overlap
-        spans = spans or [one.span(1) for one in re.finditer(f"(?=({pattern}))", passage, case)]
+        spans = spans or [match.span(1) for match in re.finditer(f"(?=({pattern}))", passage, case)]
     if not answer or not spans:
         return None, False
     if index is None:

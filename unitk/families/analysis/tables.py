@@ -41,7 +41,7 @@ class Row(NamedTuple):
     """The words of a line, the value that the table gives them, and their section."""
 
     words: list[str]
-    said: str
+    value: str
     section: str
 
 
@@ -146,7 +146,7 @@ def correlate(unit_VD: Floats, rows: list[Row], pairs_N2: Ids) -> dict[str, floa
     """Spearman's correlation of cosines and scores; 0 where all of either are equal."""
     first_ND, second_ND = unit_VD[pairs_N2[:, 0]], unit_VD[pairs_N2[:, 1]]
     cosines_N = np.einsum("nd,nd->n", first_ND, second_ND, dtype=np.float64)
-    ranks_2N = [rank_values(cosines_N), rank_values(np.array([float(row.said) for row in rows]))]
+    ranks_2N = [rank_values(cosines_N), rank_values(np.array([float(row.value) for row in rows]))]
     # Pearson's correlation of ranks; all are equal where the product is 0
     x_N, y_N = (ranks_N - ranks_N.mean() for ranks_N in ranks_2N)
     return {"": float(x_N @ y_N / max(np.sqrt((x_N @ x_N) * (y_N @ y_N)), 1e-30))}
@@ -186,7 +186,7 @@ def cluster(unit_VD: Floats, rows: list[Row], words_N1: Ids) -> dict[str, float]
     the same of CLUTO's).
     """
     hierarchy = load_library("scipy.cluster.hierarchy", "scipy", "category")
-    categories = [row.said for row in rows]
+    categories = [row.value for row in rows]
     if len(rows) == 1:
         return {"": 1.0}
     # distances of unit vectors grow with the angle, so these are clusters by cosine
