@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ import torch
 from unitk import registry
 from unitk.models import archs, base, released
 
+DOCS = Path(__file__).parents[2] / "docs"
 PRESETS = registry.names("arch")  # when tests are collected: later ones register plug-ins
 
 
@@ -102,6 +104,35 @@ def test_parameters_of_encoders_without_a_preset():
     poolers = 768 * 768 + 768, 384 * 384 + 384
     assert counts[0] + poolers[0] == 99_866_112
     assert round((counts[1] + poolers[1]) / 1e6, 1) == 33.5
+
+
+def count_weights(name, vocab_size):
+    with torch.device("meta"):
+        model = registry.get("arch", name)().build(vocab_size)
+    return sum(weight.numel() for weight in model.parameters())
+
+
+def test_presets_of_our_own_have_the_weights_that_the_page_says():
+    """`31 M with 16,384 words`, of each preset of a row."""
+    said = dict[tuple[str, int], str]()
+    for row in (DOCS / "architectures.md").read_text().splitlines():
+        sizes = re.findall(r"((?:[\d.]+ M(?: and )?)+) with ([\d,]+)", row)
+        each = [(n, words) for many, words in sizes for n in re.findall(r"[\d.]+", many)]
+        names = re.findall(r"`(\w+)`", row.split("|")[1]) if each else []
+        for name, (millions, words) in zip(names, each, strict=True):
+            said[name, int(words.replace(",", ""))] = millions
+    assert len(said) > 10
+    for (name, words), millions in said.items():
+        digits = len(millions.partition(".")[2])
+        assert f"{count_weights(name, words) / 1e6:.{digits}f}" == millions, name
+
+
+@pytest.mark.parametrize(
+    ("name", "vocab_size"), [("bert2bert_base", 30522), ("gpt_bert_small", 8192)]
+)
+def test_presets_have_the_weights_that_they_say(name, vocab_size):
+    about = registry.get("arch", name).__doc__
+    assert about.endswith(f" {count_weights(name, vocab_size) / 1e6:.0f} M.")
 
 
 @pytest.mark.slow

@@ -312,7 +312,7 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
     "modern_small": (modern(MODERN, 12, 384, 6, 1280), "12 layers of 384, 31 M parameters."),
     "modern_base": (
         modern(replace(MODERN, tied=False), 12, 768, 12, 2048),
-        "12 layers of 768 and an output matrix of its own, 110 M parameters.",
+        "12 layers of 768 and an output matrix of its own, 111 M parameters.",
     ),
     # a table of positions: a decoder that knows a latent and no source counts words
     "modern_sentence": (

@@ -108,7 +108,7 @@ for _name, _config, _about in (
     (
         "gpt_bert_small",
         replace(resize(GPT_BERT, 12, 384, 6), ffn_width=1280),
-        "GPT-BERT small: BabyLM's 10 M words, 31 M.",
+        "GPT-BERT small: BabyLM's 10 M words, 30 M.",
     ),
     (
         "gpt_bert_base",

@@ -104,7 +104,7 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
     "mbart_mini": (for_cpu(MBART, 2), CPU2),
     "mbart_large": (resize(MBART, 12, 1024, 16), "mBART and mBART-50, 611 M parameters."),
     "bert2bert_tiny": (tiny(BERT2BERT), TESTS2),
-    "bert2bert_base": (BERT2BERT, "Two BERT-base, the second with cross-attention: 248 M."),
+    "bert2bert_base": (BERT2BERT, "Two BERT-base, the second with cross-attention: 247 M."),
     "gpt_neo_1.3b": (resize(GPT_NEO, 24, 2048, 16), "GPT-Neo 1.3B."),
 }
 
