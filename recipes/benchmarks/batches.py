@@ -62,21 +62,21 @@ def main() -> None:
     print("| | seconds a batch | words/s | recorded before, then |\n| --- | --- | --- | --- |")
     every = case.rows * case.new
     ready = prepare_weights(deepcopy(model).to(args.device), args.precision)
-    found = {}
+    outputs_of = {}
     for label, capture in (("unitk", "auto"), ("unitk, not recorded", "off")):
         some = lengths if capture == "auto" else few
-        before = Recorded.made
+        before = Recorded.count
         write = ours(case, ready, args, capture)
         run(write, few)
         warm = run(write, few)
-        first = Recorded.made - before
-        seconds, found[label] = timed(write, some, args.device)
-        made = f"{first}, {Recorded.made - before - first}"
-        print(f"| {label} | {seconds:.4f} | {every / seconds:,.0f} | {made} |", flush=True)
-        again = [one == other for one, other in pairs(found[label], warm)]
+        first = Recorded.count - before
+        seconds, outputs_of[label] = timed(write, some, args.device)
+        recorded = f"{first}, {Recorded.count - before - first}"
+        print(f"| {label} | {seconds:.4f} | {every / seconds:,.0f} | {recorded} |", flush=True)
+        again = [first == other for first, other in pairs(outputs_of[label], warm)]
         if not all(again):
             print(f"{label}: {len(again) - sum(again)} of {len(again)} outputs differ from before")
-    same = [mine == others for mine, others in pairs(*found.values())]
+    same = [own == others for own, others in pairs(*outputs_of.values())]
     if args.peer:
         write = theirs(case, model, args)
         run(write, [batches[:1] for batches in few])
@@ -89,12 +89,12 @@ def main() -> None:
 
 def draw(case: decode.Case, count: int) -> list[list[list[Ids]]]:
     """For each of four lengths, so many batches of sources of about that length."""
-    rng, found = np.random.default_rng(0), []
+    rng, drawn = np.random.default_rng(0), []
     for quarters in range(1, 5):
-        most = case.source * quarters // 4
-        sizes = rng.integers(most - case.source // 8, most, (count, case.rows)) + 1
-        found.append([[rng.integers(5, decode.MASK, n) for n in batch] for batch in sizes])
-    return found
+        longest = case.source * quarters // 4
+        sizes = rng.integers(longest - case.source // 8, longest, (count, case.rows)) + 1
+        drawn.append([[rng.integers(5, decode.MASK, n) for n in batch] for batch in sizes])
+    return drawn
 
 
 def ours(case: decode.Case, ready: Model, args: argparse.Namespace, capture: str) -> Write:
@@ -102,7 +102,7 @@ def ours(case: decode.Case, ready: Model, args: argparse.Namespace, capture: str
 
     def write(batches: list[list[Ids]]) -> list[list[list[int]]]:
         protocol, prompts = decode.lay_out(case, [source for some in batches for source in some])
-        slots = max(len(tower) for one in prompts for tower in one.towers.values())
+        slots = max(len(tower) for prompt in prompts for tower in prompt.towers.values())
         config = GenerateConfig(
             beam=args.beam,
             min_len=case.new - 1,
@@ -114,9 +114,9 @@ def ours(case: decode.Case, ready: Model, args: argparse.Namespace, capture: str
             capture=capture,
         )
         done: list[int] = []
-        found = generate(ready, prompts, protocol, config, done.append)
+        outputs = generate(ready, prompts, protocol, config, done.append)
         assert done == [case.rows] * len(batches), f"batches of {done}"
-        return in_batches([best.ids.tolist() for best, *_ in found], case.rows)
+        return in_batches([best.ids.tolist() for best, *_ in outputs], case.rows)
 
     return write
 
@@ -129,8 +129,8 @@ def theirs(case: decode.Case, model: Model, args: argparse.Namespace) -> Write:
         return [write_batch(sources) for sources in batches]
 
     def write_batch(sources: list[Ids]) -> list[list[int]]:
-        most = max(map(len, sources))
-        ids, seen = (np.full((len(sources), most), one) for one in (decode.PAD, 0))
+        width = max(map(len, sources))
+        ids, seen = (np.full((len(sources), width), value) for value in (decode.PAD, 0))
         for row, source in enumerate(sources):
             # a decoder goes on where its prompt ends
             at = slice(len(source)) if case.arch.startswith("bart") else slice(-len(source), None)
@@ -172,8 +172,8 @@ def timed(write: Write, lengths: Sequence[list[list[Ids]]], device: str) -> tupl
     if device == "cuda":
         torch.cuda.synchronize()
     start = time.perf_counter()
-    found = run(write, lengths)  # the words come to the host: nothing is under way any more
-    return (time.perf_counter() - start) / sum(map(len, lengths)), found
+    outputs = run(write, lengths)  # the words come to the host: nothing is under way any more
+    return (time.perf_counter() - start) / sum(map(len, lengths)), outputs
 
 
 if __name__ == "__main__":

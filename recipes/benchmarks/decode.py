@@ -93,7 +93,7 @@ class Taken:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--cases", default=",".join(one for one in CASES if one != "cnn-128"))
+    parser.add_argument("--cases", default=",".join(name for name in CASES if name != "cnn-128"))
     parser.add_argument("--precision", default="fp32,bf16,int8")
     parser.add_argument("--beam", default="5", help="hypotheses, or several such as 1,4")
     parser.add_argument("--batch", default="", help="sources at a time, instead of the case's own")
@@ -130,24 +130,24 @@ def measure(name: str, case: Case, args: argparse.Namespace, folder: Path) -> No
         with left_out(*key):
             taken[key] = [timed(run, args.device)]
     written = {key: first.written for key, [first] in taken.items()}
-    for (label, precision), found in written.items():
+    for (label, precision), outputs in written.items():
         peer = "fairseq" if label == THEIRS else "transformers"
-        if (wanted := written.get((peer, "fp32"))) and case.arch in TWINS and label != "fairseq":
-            same = sum(a[: case.new - 1] == b[:-1] for a, b in zip(found, wanted, strict=True))
+        if (expected := written.get((peer, "fp32"))) and case.arch in TWINS and label != "fairseq":
+            same = sum(a[: case.new - 1] == b[:-1] for a, b in zip(outputs, expected, strict=True))
             print(
                 f"{label}, {precision}: {same} of {case.rows} outputs are those of {peer} in fp32"
             )
     for _ in range(args.rounds - 1):
         for key, some in taken.items():
             some.append(timed(runs[key], args.device))
-    least = {key: min(one.processor for one in some) for key, some in taken.items()}
+    least = {key: min(sample.processor for sample in some) for key, some in taken.items()}
     if args.device == "cuda":
-        least = {key: min(one.seconds for one in some) for key, some in taken.items()}
+        least = {key: min(sample.seconds for sample in some) for key, some in taken.items()}
     peers = ("x transformers", "x CTranslate2", "x fairseq")
     columns = ("seconds", "median", "processor s", *peers, "peak MB")
     print("| | " + " | ".join(columns) + " |\n|" + " --- |" * (len(columns) + 1))
     for (label, precision), some in taken.items():
-        seconds = [one.seconds for one in some]
+        seconds = [sample.seconds for sample in some]
         ratios = [
             f"{least[peer] / least[label, precision]:.2f}" if peer in least else "-"
             for peer in (
@@ -159,9 +159,9 @@ def measure(name: str, case: Case, args: argparse.Namespace, folder: Path) -> No
         cells = (
             f"{min(seconds):.2f}",
             f"{np.median(seconds):.2f}",
-            f"{min(one.processor for one in some):.2f}",
+            f"{min(sample.processor for sample in some):.2f}",
             *ratios,
-            f"{max(one.megabytes for one in some):,.0f}",
+            f"{max(sample.megabytes for sample in some):,.0f}",
         )
         print(f"| {label}, {precision} | {' | '.join(cells)} |", flush=True)
 
@@ -188,21 +188,21 @@ def build(case: Case) -> Model:
 
 def lay_out(case: Case, sources: Sequence[Ids]) -> tuple[Protocol, list[Example]]:
     """What unitk reads of sources, which may have several lengths, and how it writes."""
-    each = [(ids, np.arange(len(ids)), len(ids)) for ids in sources]
+    rows = [(ids, np.arange(len(ids)), len(ids)) for ids in sources]
     banned = (MASK, BEGIN)
     if case.arch.startswith("bart"):
         first = stay([END], [0])
-        return Protocol(end=END), [Example({"enc": stay(i, n), "dec": first}) for i, n, _ in each]
+        return Protocol(end=END), [Example({"enc": stay(i, n), "dec": first}) for i, n, _ in rows]
     if case.arch.startswith("gpt2"):
-        return Protocol(end=END), [Example({"x": stay(ids, n, at=n)}) for ids, n, _ in each]
+        return Protocol(end=END), [Example({"x": stay(ids, n, at=n)}) for ids, n, _ in rows]
     if case.arch.startswith("glm"):
         return Protocol(end=END, dpos=0, dpos2=1, begin=BEGIN, banned=banned), [
             Example({"x": stay(ids, n) + stay([BEGIN], [size], pos2=1, at=1)})
-            for ids, n, size in each
+            for ids, n, size in rows
         ]
     return Protocol(end=END, probe=MASK, banned=banned), [
         Example({"x": stay(ids, n, seg=4) + probe([MASK], [size], at=1, seg=5)})
-        for ids, n, size in each
+        for ids, n, size in rows
     ]
 
 
@@ -244,7 +244,7 @@ def transformers(
     import transformers as hf
 
     hf.logging.set_verbosity_error()
-    theirs = reference(case, model).to(args.device, KINDS[precision])
+    peer_model = reference(case, model).to(args.device, KINDS[precision])
 
     before = 1 if case.arch.startswith("bart") else case.source
     given_ids = torch.from_numpy(sources).to(args.device)
@@ -259,7 +259,7 @@ def transformers(
 
     def run(**more: str) -> list[list[int]]:
         with torch.inference_mode():
-            out = theirs.generate(given_ids, **options, **more)
+            out = peer_model.generate(given_ids, **options, **more)
         return out[:, before:].tolist()
 
     yield "transformers", run
@@ -285,14 +285,14 @@ def reference(case: Case, model: Model) -> torch.nn.Module:
             decoder_start_token_id=END,
             **same,
         )
-        theirs, layout = hf.BartForConditionalGeneration(config), BART
+        peer_model, layout = hf.BartForConditionalGeneration(config), BART
     else:
-        theirs, layout = hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=WORDS, **same)), GPT2
+        peer_model, layout = hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=WORDS, **same)), GPT2
     if case.arch in TWINS:
         parameters = {name: p.detach() for name, p in model.named_parameters()}
         state = layout.to_stored(parameters, model.config, copies=True)
-        assert not theirs.load_state_dict(state, strict=False).unexpected_keys
-    return theirs.eval()
+        assert not peer_model.load_state_dict(state, strict=False).unexpected_keys
+    return peer_model.eval()
 
 
 def ctranslate2(
@@ -313,25 +313,25 @@ def ctranslate2(
         translator = ct2.Translator(str(folder / "ct2"), **settings)
 
         def run() -> list[list[int]]:
-            found = translator.translate_batch(
+            results = translator.translate_batch(
                 tokens,
                 beam_size=args.beam,
                 min_decoding_length=case.new,
                 max_decoding_length=case.new,
             )
-            return [[int(word) for word in one.hypotheses[0]] for one in found]
+            return [[int(word) for word in result.hypotheses[0]] for result in results]
     else:
         generator = ct2.Generator(str(folder / "ct2"), **settings)
 
         def run() -> list[list[int]]:
-            found = generator.generate_batch(
+            results = generator.generate_batch(
                 tokens,
                 beam_size=args.beam,
                 min_length=case.new,
                 max_length=case.new,
                 include_prompt_in_result=False,
             )
-            return [[int(word) for word in one.sequences[0]] for one in found]
+            return [[int(word) for word in result.sequences[0]] for result in results]
 
     yield "CTranslate2", run
 
@@ -342,17 +342,17 @@ def converted(case: Case, model: Model, folder: Path) -> None:
         return
     from ctranslate2.converters import transformers as loaders
 
-    theirs = reference(case, model)
+    peer_model = reference(case, model)
     words = ["<s>", "<pad>", "</s>", "<unk>", *(str(i) for i in range(4, WORDS))]
     if case.arch.startswith("bart"):
-        theirs.config.normalize_before = theirs.config.add_final_layer_norm = False
-        theirs.config.normalize_embedding = True
-        spec = loaders.BartLoader().get_model_spec(theirs)
+        peer_model.config.normalize_before = peer_model.config.add_final_layer_norm = False
+        peer_model.config.normalize_embedding = True
+        spec = loaders.BartLoader().get_model_spec(peer_model)
         spec.register_source_vocabulary(words)
         spec.register_target_vocabulary(words)
         spec.config.decoder_start_token = "</s>"
     else:
-        spec = loaders.GPT2Loader().get_model_spec(theirs)
+        spec = loaders.GPT2Loader().get_model_spec(peer_model)
         spec.register_vocabulary(words)
     spec.config.bos_token, spec.config.eos_token, spec.config.unk_token = "<s>", "</s>", "<unk>"
     spec.validate()
@@ -396,13 +396,13 @@ def installed(name: str) -> str:
 def machine(args: argparse.Namespace) -> str:
     """What ran where."""
     names: Sequence[str] = ("torch", "transformers", "ctranslate2", "fairseq")
-    found = ", ".join(f"{name} {installed(name)}" for name in names if installed(name))
+    versions = ", ".join(f"{name} {installed(name)}" for name in names if installed(name))
     cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     where = cpu[1] if cpu else platform.processor()
     if args.device == "cuda":
         where = torch.cuda.get_device_name()
     where += f", {args.threads} threads, load {os.getloadavg()[0]:.1f}"
-    return f"{where}; Python {platform.python_version()}, {found}"
+    return f"{where}; Python {platform.python_version()}, {versions}"
 
 
 if __name__ == "__main__":

@@ -80,27 +80,32 @@ def compare(name: str, folder: Path, texts: tuple[str, ...]) -> dict[str, str]:
     there.mkdir()
     write(loaded, there)
     kind = getattr(transformers, f"AutoModelFor{CLASSES[family.task]}")
-    theirs = kind.from_pretrained(there).eval()
-    own, came = TextModel(loaded), unitk.load_module(there, format="hf")
+    original = kind.from_pretrained(there).eval()
+    own, imported = TextModel(loaded), unitk.load_module(there, format="hf")
     with torch.no_grad():
-        wanted = logits_of(theirs, own, texts)
-        found = {"out": largest(said(own, texts), wanted)}
-        found["in"] = largest(said(came, texts), wanted)
-        found["states"] = states(theirs, there, texts)
-        stored, tensors = load_file(there / "model.safetensors"), came.tensors()
-        whole = all(key in stored and torch.equal(stored[key], one) for key, one in tensors.items())
-        found["bits"] = "equal" if whole else "differ"
+        expected = logits_of(original, own, texts)
+        results = {"out": largest(said(own, texts), expected)}
+        results["in"] = largest(said(imported, texts), expected)
+        results["states"] = states(original, there, texts)
+        stored, tensors = load_file(there / "model.safetensors"), imported.tensors()
+        whole = all(
+            key in stored and torch.equal(stored[key], tensor) for key, tensor in tensors.items()
+        )
+        results["bits"] = "equal" if whole else "differ"
         if family.task in ("lm", "seq2seq"):
             for column, beam in (("greedy", 1), ("beam", 5)):
-                found[column] = written(theirs, there, texts, beam)
+                results[column] = written(original, there, texts, beam)
         if family.heads.keys() & {TEXTS, GEMMA_TEXTS}:
-            found["classes"] = classes(there, folder / "classes", texts)
+            results["classes"] = classes(there, folder / "classes", texts)
     # AutoTokenizer takes the own one of a type that has one, whatever the folder says
     opened = "PreTrainedTokenizerFast" if family.tokenizer else "AutoTokenizer"
     tokenizer, strings = getattr(transformers, opened).from_pretrained(there), [*texts, *odd(200)]
     encode = loaded.task.vocab.encode
-    same = [tokenizer(one, add_special_tokens=False).input_ids == encode(one) for one in strings]
-    return found | {"ids": f"{sum(same)} of {len(same)}"}
+    same = [
+        tokenizer(string, add_special_tokens=False).input_ids == encode(string)
+        for string in strings
+    ]
+    return results | {"ids": f"{sum(same)} of {len(same)}"}
 
 
 def model_of(family: Family) -> Loaded:
@@ -108,7 +113,8 @@ def model_of(family: Family) -> Loaded:
     arch = family.presets[0]
     config = registry.get("arch", arch)()
     config = tiny(replace(config, num_kv_heads=min(config.num_kv_heads, 2)))
-    if "generator_divisor" in {one.name for one in fields(config)}:  # ELECTRA, without the other
+    names = {field.name for field in fields(config)}
+    if "generator_divisor" in names:  # ELECTRA, without the other
         config = replace(config, generator_divisor=0)
     vocab = open_vocab(Path(unitk.__file__).parent / "pretrained" / "unitk-base-en" / "vocab")
     kind = registry.get("task", family.task)
@@ -132,63 +138,65 @@ def said(model: Any, texts: tuple[str, ...]) -> list[Tensor]:
     return model.logits(texts, target(texts, model))  # type: ignore[no-any-return]
 
 
-def logits_of(theirs: Any, model: Any, texts: tuple[str, ...]) -> list[Tensor]:
+def logits_of(original: Any, model: Any, texts: tuple[str, ...]) -> list[Tensor]:
     """Those of transformers, at the slots that unitk is asked at."""
-    found = []
+    logits = []
     for example in model._lay_out(texts, target(texts, model)):
-        inputs_of = inputs(theirs, example.towers.get("enc", example.towers.get("x")))
+        inputs_of = inputs(original, example.towers.get("enc", example.towers.get("x")))
         if "dec" in example.towers:
             inputs_of["decoder_input_ids"] = torch.from_numpy(example.towers["dec"].token)[None]
-        out = theirs(**inputs_of).logits[0]
-        found.append(out[example.asks[0].rows[:, 0]])
-    return found
+        out = original(**inputs_of).logits[0]
+        logits.append(out[example.asks[0].rows[:, 0]])
+    return logits
 
 
-def inputs(theirs: Any, slots: Any) -> dict[str, Tensor]:
+def inputs(original: Any, slots: Any) -> dict[str, Tensor]:
     """What a model of transformers reads where unitk reads these slots."""
-    found = {"input_ids": torch.from_numpy(slots.token)[None]}
-    if theirs.config.model_type == "xlnet":  # whose last symbol is a segment of its own
-        found["token_type_ids"] = torch.from_numpy(slots.seg)[None]
-    return found
+    tensors = {"input_ids": torch.from_numpy(slots.token)[None]}
+    if original.config.model_type == "xlnet":  # whose last symbol is a segment of its own
+        tensors["token_type_ids"] = torch.from_numpy(slots.seg)[None]
+    return tensors
 
 
-def largest(found: list[Tensor], wanted: list[Tensor]) -> str:
+def largest(results: list[Tensor], expected: list[Tensor]) -> str:
     """The largest difference, as a share of the largest value."""
-    pairs = list(zip(found, wanted, strict=True))
+    pairs = list(zip(results, expected, strict=True))
     apart = max(float((a[..., : b.shape[-1]] - b).abs().max()) for a, b in pairs)
     return f"{apart / max(float(b.abs().max()) for _, b in pairs):.0e}"
 
 
-def states(theirs: Any, folder: Path, texts: tuple[str, ...]) -> str:
+def states(original: Any, folder: Path, texts: tuple[str, ...]) -> str:
     """Of all layers, and those that a head reads."""
-    came = unitk.load(folder, format="hf")
-    model = theirs.get_encoder() if theirs.config.is_encoder_decoder else theirs.base_model
+    imported = unitk.load(folder, format="hf")
+    model = original.get_encoder() if original.config.is_encoder_decoder else original.base_model
     layers = [0, 1, 2, -1]
-    ours = [came.embed(texts, layer=number, pool="none") for number in layers]
-    found, wanted = [], []
+    vectors = [imported.embed(texts, layer=number, pool="none") for number in layers]
+    results, expected = [], []
     for number, text in enumerate(texts):
-        read = came.task.reading([np.array(came.task.vocab.encode(text))])
-        out = model(**inputs(theirs, read), output_hidden_states=True)
-        found += [torch.as_tensor(one[number]) for one in ours]
-        wanted += [one[0] for one in (*out.hidden_states, out.last_hidden_state)]
-    return largest(found, wanted)
+        read = imported.task.reading([np.array(imported.task.vocab.encode(text))])
+        out = model(**inputs(original, read), output_hidden_states=True)
+        results += [torch.as_tensor(layer[number]) for layer in vectors]
+        expected += [
+            states_of_layer[0] for states_of_layer in (*out.hidden_states, out.last_hidden_state)
+        ]
+    return largest(results, expected)
 
 
-def written(theirs: Any, folder: Path, texts: tuple[str, ...], beam: int) -> str:
+def written(original: Any, folder: Path, texts: tuple[str, ...], beam: int) -> str:
     """Of how many texts all outputs that a beam keeps are the same."""
-    came = unitk.load(folder, format="hf")
-    sources = [[np.array(came.task.vocab.encode(text))] for text in texts]
+    imported = unitk.load(folder, format="hf")
+    sources = [[np.array(imported.task.vocab.encode(text))] for text in texts]
     config = GenerateConfig(beam=beam, nbest=beam, max_len=WORDS, min_len=WORDS)
-    start, same = opening(came.task), 0
+    start, same = opening(imported.task), 0
     limit = WORDS + len(start or [0]) - 1
     more = {"max_new_tokens": limit, "min_new_tokens": limit, "forced_eos_token_id": None}
-    for source, every in zip(sources, came.outputs(Sources(sources), config), strict=True):
-        towers = came.task.prompt(source).towers
+    for source, every in zip(sources, imported.outputs(Sources(sources), config), strict=True):
+        towers = imported.task.prompt(source).towers
         ids = torch.from_numpy(towers["enc" if start else "x"].token)[None]
-        made = theirs.generate(ids, num_beams=beam, num_return_sequences=beam, **more)
+        generated = original.generate(ids, num_beams=beam, num_return_sequences=beam, **more)
         # all that the beam keeps: unitk ranks them with the end, which costs nothing there
-        kept = {tuple(one.hypothesis.ids.tolist()[:WORDS]) for one in every}
-        same += kept == {tuple(one[-WORDS:]) for one in made.tolist()}
+        kept = {tuple(output.hypothesis.ids.tolist()[:WORDS]) for output in every}
+        same += kept == {tuple(ids_of_output[-WORDS:]) for ids_of_output in generated.tolist()}
     return f"{same} of {len(texts)}"
 
 
@@ -197,21 +205,21 @@ def classes(folder: Path, other: Path, texts: tuple[str, ...]) -> str:
     about = transformers.AutoConfig.from_pretrained(folder, num_labels=3)
     del about.unitk
     torch.manual_seed(1)
-    theirs = transformers.AutoModelForSequenceClassification.from_config(about).eval()
-    for parameter in theirs.parameters():
+    original = transformers.AutoModelForSequenceClassification.from_config(about).eval()
+    for parameter in original.parameters():
         parameter.add_(0.1 * torch.randn_like(parameter))
-    theirs.save_pretrained(other)
+    original.save_pretrained(other)
     for file in folder.glob("*token*"):
         shutil.copy(file, other)
-    came = unitk.load(other, format="hf")
-    found, wanted = [], []
+    imported = unitk.load(other, format="hf")
+    results, expected = [], []
     for text in texts:
-        words = np.array(came.task.vocab.encode(text))
-        example = came.task.classify([words], np.zeros(1, np.int64), None)
+        words = np.array(imported.task.vocab.encode(text))
+        example = imported.task.classify([words], np.zeros(1, np.int64), None)
         batch = collate([[example]]).to("cpu")
-        found.append(came.model.output(batch, next(iter(batch.asks.values()))))
-        wanted.append(theirs(**inputs(theirs, next(iter(example.towers.values())))).logits)
-    return largest(found, wanted)
+        results.append(imported.model.output(batch, next(iter(batch.asks.values()))))
+        expected.append(original(**inputs(original, next(iter(example.towers.values())))).logits)
+    return largest(results, expected)
 
 
 def odd(count: int) -> list[str]:

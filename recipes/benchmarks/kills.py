@@ -43,15 +43,15 @@ def main() -> None:
         whole = started(args, data, folder / "whole", 0)
         assert whole.wait() == 0, (folder / "whole.txt").read_text()[-2000:]
         killed, saving, waits = disturbed(args, data, folder / "killed")
-        one, other = (
+        whole, other = (
             (folder / run / "checkpoints" / f"step-{args.steps}" / "model.safetensors").read_bytes()
             for run in ("whole", "killed")
         )
     print(f"{args.ranks} ranks of {args.task}, {args.steps} updates: {killed} kills, {saving} of")
     print(f"them while a checkpoint was written; {statistics.median(waits):.1f} s (median) and")
     print(f"{max(waits):.1f} s at most from a start to its first update")
-    print(f"weights after the last update: {'bit-equal' if one == other else 'DIFFERENT'}")
-    sys.exit(one != other)
+    print(f"weights after the last update: {'bit-equal' if whole == other else 'DIFFERENT'}")
+    sys.exit(whole != other)
 
 
 def started(
@@ -99,8 +99,8 @@ def disturbed(args: argparse.Namespace, data: Path, run: Path) -> tuple[int, int
 def alive(launcher: subprocess.Popen[bytes], count: int, dead: set[int]) -> list[int]:
     """The ranks, once all that were restarted are there; none where the run has ended."""
     while launcher.poll() is None:
-        found = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
-        if len(ranks := [int(one) for one in found if int(one) not in dead]) == count:
+        children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
+        if len(ranks := [int(pid) for pid in children if int(pid) not in dead]) == count:
             return ranks
         time.sleep(0.01)
     return []

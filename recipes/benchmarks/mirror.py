@@ -58,16 +58,18 @@ def main() -> None:
         folder = Path(name)
         upload(client, sample(folder))
         assert wait(start(args.steps, "whole", folder)) == 0, said(folder)
-        found = disturbed(args, client, folder)
-        equal = {weights(client, run, args.steps) for run in ("whole", *found["runs"])}
-        leaked = [one.name for one in folder.glob("*.txt") if SECRET in one.read_text()]
+        counts = disturbed(args, client, folder)
+        equal = {weights(client, run, args.steps) for run in ("whole", *counts["runs"])}
+        leaked = [file.name for file in folder.glob("*.txt") if SECRET in file.read_text()]
         leaked += [key for key in keys(client, "") if leaks(client, key)]
-    print(f"{found['kills']} kills in {len(found['runs'])} runs of {args.steps} updates,")
-    print(f"{found['partial']} left files of an incomplete checkpoint")
-    print(f"{found['told']} starts said where they go on; {found['lost']} not from the newest one")
+    print(f"{counts['kills']} kills in {len(counts['runs'])} runs of {args.steps} updates,")
+    print(f"{counts['partial']} left files of an incomplete checkpoint")
+    print(
+        f"{counts['told']} starts said where they go on; {counts['lost']} not from the newest one"
+    )
     print(f"weights after the last update: {'bit-equal' if len(equal) == 1 else 'DIFFERENT'}")
     print(f"credentials in logs or in the store: {', '.join(leaked) or 'none'}")
-    sys.exit(len(equal) != 1 or found["lost"] > 0 or bool(leaked))
+    sys.exit(len(equal) != 1 or counts["lost"] > 0 or bool(leaked))
 
 
 @contextlib.contextmanager
@@ -151,9 +153,9 @@ def serve_faults(port: int, behind: int, faults: float, seed: int) -> None:
 
 def free_port() -> int:
     """A port of the loopback interface that nobody has."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+    with socket.socket() as opened:
+        opened.bind(("127.0.0.1", 0))
+        return int(opened.getsockname()[1])
 
 
 def upload(client: Any, data: Path) -> None:
@@ -196,39 +198,39 @@ def wait(process: int) -> int:
 
 def said(folder: Path) -> str:
     """The last lines of all logs."""
-    return "\n".join(one.read_text()[-1500:] for one in folder.glob("*.txt"))
+    return "\n".join(file.read_text()[-1500:] for file in folder.glob("*.txt"))
 
 
 def disturbed(args: argparse.Namespace, client: Any, folder: Path) -> dict[str, Any]:
     """Kill runs at random moments; what was seen."""
     chance = random.Random(args.seed)
-    found: dict[str, Any] = {"kills": 0, "partial": 0, "lost": 0, "told": 0, "runs": []}
-    while found["kills"] < args.kills:
-        run = f"run-{len(found['runs'])}"
-        found["runs"].append(run)
+    counts: dict[str, Any] = {"kills": 0, "partial": 0, "lost": 0, "told": 0, "runs": []}
+    while counts["kills"] < args.kills:
+        run = f"run-{len(counts['runs'])}"
+        counts["runs"].append(run)
         newest, code = 0, None
         while code is None:
             log = folder / f"{run}.txt"
             before = log.stat().st_size if log.exists() else 0
             process = start(args.steps, run, folder)
-            if found["kills"] < args.kills:
+            if counts["kills"] < args.kills:
                 code = kill(process, client, run, chance)
             else:
                 code = wait(process)
             # of this start alone; one that was killed before it could tell is no evidence
             words = log.read_bytes()[before:].decode()
             if begun := re.search(r"resumed from \S+step-(\d+)\n|from scratch\n", words):
-                found["told"] += 1
-                found["lost"] += int(begun[1] or 0) != newest
+                counts["told"] += 1
+                counts["lost"] += int(begun[1] or 0) != newest
             if code is None:
-                found["kills"] += 1
+                counts["kills"] += 1
                 complete, every = steps_of(client, run)
                 newest = max(complete, default=0)
-                found["partial"] += bool(every - complete)
-                line = f"kill {found['kills']} of {run}: the store has step {newest}"
+                counts["partial"] += bool(every - complete)
+                line = f"kill {counts['kills']} of {run}: the store has step {newest}"
                 print(line, file=sys.stderr, flush=True)
         assert code == 0, said(folder)
-    return found
+    return counts
 
 
 def kill(process: int, client: Any, run: str, chance: random.Random) -> int | None:
@@ -251,7 +253,7 @@ def kill(process: int, client: Any, run: str, chance: random.Random) -> int | No
 def keys(client: Any, prefix: str) -> list[str]:
     """The names in the bucket that begin so."""
     pages = client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=prefix)
-    return [one["Key"] for page in pages for one in page.get("Contents", ())]
+    return [entry["Key"] for page in pages for entry in page.get("Contents", ())]
 
 
 def steps_of(client: Any, run: str) -> tuple[set[int], set[int]]:

@@ -55,13 +55,13 @@ def measure(args: argparse.Namespace, data: Path, folder: Path) -> None:
         )
         trainers[name] = Trainer(prepare(parse_train(words.split())))
         trainers[name].model.train()
-    one = next(iter(trainers.values()))
-    size = sum(parameter.numel() for parameter in one.model.parameters())
-    print(f"{args.task}, {args.arch}: {size / 1e6:.1f} M parameters, {one.precision}")
+    first_trainer = next(iter(trainers.values()))
+    size = sum(parameter.numel() for parameter in first_trainer.model.parameters())
+    print(f"{args.task}, {args.arch}: {size / 1e6:.1f} M parameters, {first_trainer.precision}")
     whole: dict[str, list[float]] = {name: [] for name in trainers}
     alone: dict[str, list[float]] = {name: [] for name in trainers}
     losses: dict[str, list[float]] = {name: [] for name in trainers}
-    for update, *_ in islice(one.updates(), 2 + args.updates):
+    for update, *_ in islice(first_trainer.updates(), 2 + args.updates):
         for name, trainer in trainers.items():
             trainer.plan.step = timed(type(trainer.plan).step, trainer.plan, alone[name])
             timed(Trainer.update, trainer, whole[name])(update)

@@ -83,11 +83,11 @@ def main() -> None:
             turns = [
                 [turn(args, size, precision, side) for side in sides] for _ in range(args.turns)
             ]
-            *found, b = (
+            *figures, b = (
                 [max(column) for column in zip(*side, strict=True)]
                 for side in zip(*turns, strict=True)
             )
-            for other, a in zip(others, found, strict=True):
+            for other, a in zip(others, figures, strict=True):
                 name = f"{other} " if len(others) > 1 else ""
                 print(
                     f"{size + ', ' + precision:<14}{f'{name}{a[0]:,.0f}':>{width}}{b[0]:9,.0f}"
@@ -103,8 +103,8 @@ def turn(args: argparse.Namespace, size: str, precision: str, side: str) -> list
     done = subprocess.run(
         [sys.executable, __file__, *words], check=True, capture_output=True, text=True
     )
-    found: list[float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    times: list[float] = json.loads(done.stdout.splitlines()[-1])
+    return times
 
 
 def begins(model: torch.nn.Module) -> None:
@@ -195,9 +195,9 @@ def masked(some: list[np.ndarray]) -> dict[str, torch.Tensor]:
     """15 % of the words are hidden and asked."""
     rows = padded(some)
     ids = rows["input_ids"]
-    asked = (torch.rand(ids.shape) < 0.15) & (ids >= 100)
-    labels = torch.where(asked, ids, -100)
-    return {**rows, "input_ids": torch.where(asked, 4, ids), "labels": labels}
+    hidden = (torch.rand(ids.shape) < 0.15) & (ids >= 100)
+    labels = torch.where(hidden, ids, -100)
+    return {**rows, "input_ids": torch.where(hidden, 4, ids), "labels": labels}
 
 
 def classified(some: list[np.ndarray]) -> dict[str, torch.Tensor]:
@@ -303,12 +303,12 @@ def corpus(folder: Path, data: list[np.ndarray], task: str) -> Path:
     symbols = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     words = [*symbols, *(f"w{i}" for i in range(WORDS - len(symbols)))]
     (folder / "vocab.txt").write_text("\n".join(words) + "\n")
-    made: dict[str, Any] = {"dest": folder / "corpus", "vocab": folder / "vocab.txt"}
+    options: dict[str, Any] = {"dest": folder / "corpus", "vocab": folder / "vocab.txt"}
     lines = [[words[i] for i in ids] for ids in data]
     if task == "classify":
         rows = [[*line, f"\t{ids[0] % 2}"] for line, ids in zip(lines, data, strict=True)]
         sides = {"input": [["text\tlabel"], *rows]}
-        made |= {"labels": "class", "source_field": ("text",), "label_field": "label"}
+        options |= {"labels": "class", "source_field": ("text",), "label_field": "label"}
     elif pretrains(task):
         sides = {"input": lines}
     else:
@@ -316,9 +316,9 @@ def corpus(folder: Path, data: list[np.ndarray], task: str) -> Path:
     for name, side in sides.items():
         path = folder / f"{name}.{'tsv' if task == 'classify' else 'txt'}"
         path.write_text("".join(f"{' '.join(x)}\n" for x in side))
-        made[name] = (str(path),)
+        options[name] = (str(path),)
     # a document each, of one sentence
-    preprocess(Options(**made, documents="line"))
+    preprocess(Options(**options, documents="line"))
     return folder / "corpus"
 
 

@@ -99,18 +99,18 @@ def measure(args: argparse.Namespace, folder: Path) -> None:
         f" ids, sentencepiece {sentencepiece.__version__}, median of {args.repeats}"
     )
     print(f"{'':<20} {'MB/s':>6} {'lowest to highest':>18} {'MB/processor s':>16}")
-    for name, found in speed.items():
-        span = f"{min(found):.1f} to {max(found):.1f}"
-        middle, each = statistics.median(found), statistics.median(thrift[name])
-        print(f"{name:<20} {middle:6.1f} {span:>18} {each:16.1f}")
-    for label, one, other in [
+    for name, speeds in speed.items():
+        span = f"{min(speeds):.1f} to {max(speeds):.1f}"
+        middle, saved = statistics.median(speeds), statistics.median(thrift[name])
+        print(f"{name:<20} {middle:6.1f} {span:>18} {saved:16.1f}")
+    for label, first, other in [
         ("unitk / raw, 1", "unitk, 1 worker", "raw, 1 thread"),
         (f"unitk / raw, {n}", f"unitk, {n} workers", f"raw, {n} threads"),
         ("unitk / tokenizers", "unitk, 1 worker", "tokenizers, 1 thread"),
         ("unitk / fairseq, 1", "unitk, 1 worker", "fairseq, 1 worker"),
     ]:
         ratios = [
-            statistics.median(all_[one]) / statistics.median(all_[other])
+            statistics.median(all_[first]) / statistics.median(all_[other])
             for all_ in (speed, thrift)
         ]
         print(f"{label:<20} {ratios[0]:6.2f} {'':>18} {ratios[1]:16.2f}")
@@ -124,7 +124,7 @@ def measure(args: argparse.Namespace, folder: Path) -> None:
 def processor_time() -> float:
     """Seconds of processor time of this process and of the children that have ended."""
     usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in usage)
+    return sum(used.ru_utime + used.ru_stime for used in usage)
 
 
 def first_lines(path: Path, size: float) -> list[str]:

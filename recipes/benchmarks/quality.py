@@ -61,9 +61,9 @@ class Attention(nn.Module):
         return self.out(mixed.transpose(1, 2).flatten(2))
 
     def turned(self, x: Tensor) -> Tensor:
-        one, other = x.chunk(2, -1)
+        first, other = x.chunk(2, -1)
         cos, sin = self.cos[: x.shape[2]], self.sin[: x.shape[2]]
-        return torch.cat([one * cos + other * sin, other * cos - one * sin], -1).to(x.dtype)
+        return torch.cat([first * cos + other * sin, other * cos - first * sin], -1).to(x.dtype)
 
 
 class Squared(nn.ReLU):
@@ -158,7 +158,7 @@ def peer(modern: bool, size: int, train: Tensor, valid: Tensor, args: argparse.N
         plain = [p for p in net.parameters() if p.dim() < 2]
         groups = [{"params": decayed, "weight_decay": 0.1}, {"params": plain, "weight_decay": 0.0}]
         optimizers = [torch.optim.AdamW(groups, lr=2e-3, betas=(0.9, 0.95))]
-    rates = [[group["lr"] for group in one.param_groups] for one in optimizers]
+    rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
     done = 0
 
     def share(step: int) -> float:
@@ -175,11 +175,11 @@ def peer(modern: bool, size: int, train: Tensor, valid: Tensor, args: argparse.N
                 words = net(ids[:, :-1])
             F.cross_entropy(words.float().flatten(0, 1), ids[:, 1:].flatten()).backward()
             nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-            for one, own in zip(optimizers, rates, strict=True):
-                for group, rate in zip(one.param_groups, own, strict=True):
+            for optimizer, own in zip(optimizers, rates, strict=True):
+                for group, rate in zip(optimizer.param_groups, own, strict=True):
                     group["lr"] = rate * share(done)
-                one.step()
-                one.zero_grad()
+                optimizer.step()
+                optimizer.zero_grad()
             done += 1
 
     @torch.inference_mode()
@@ -206,25 +206,25 @@ def ours(flags: str, data: Path, folder: Path, valid: Tensor, args: argparse.Nam
         f" --max-steps={args.updates * args.texts * WINDOW // size}"
         f" --device=cpu --precision=bf16 --save-dir={folder}"
     )
-    one = Trainer(prepare(parse_train([*words.split(), *own])))
-    one.model.train()
-    made = one.updates()
+    trainer = Trainer(prepare(parse_train([*words.split(), *own])))
+    trainer.model.train()
+    updates = trainer.updates()
 
     def advance(windows: int) -> None:
         for _ in range(windows * WINDOW // size):
-            one.update(next(made)[0])
-            one.progress.step += 1  # which the rates depend on
-        one.settle()
+            trainer.update(next(updates)[0])
+            trainer.progress.step += 1  # which the rates depend on
+        trainer.settle()
 
     def loss() -> float:
-        one.model.eval()
+        trainer.model.eval()
         total = 0.0
         for some in valid.split(16):
-            examples = [ask_all_tokens(one.data.task, ids[:-1].numpy(), None) for ids in some]
-            tables = logits(one.model, examples, WINDOW * 16)
+            examples = [ask_all_tokens(trainer.data.task, ids[:-1].numpy(), None) for ids in some]
+            tables = logits(trainer.model, examples, WINDOW * 16)
             for table, ids in zip(tables, some, strict=True):
                 total += F.cross_entropy(torch.from_numpy(table), ids[1:], reduction="sum").item()
-        one.model.train()
+        trainer.model.train()
         return total
 
     return Row(f"unitk {flags}".strip(), advance, loss)
@@ -294,7 +294,7 @@ def report(rows: list[Row], bytes_: int) -> None:
     for row in rows:
         losses = " | ".join(f"{row.losses[at] / bytes_:.3f}" for at in quarters)
         shares = [other.seconds[-1] / row.reaches(other.losses[-1]) for other in rows]
-        times = " | ".join("-" if math.isnan(one) else f"{one:.2f}" for one in shares)
+        times = " | ".join("-" if math.isnan(share) else f"{share:.2f}" for share in shares)
         print(f"| `{row.name}` | {losses} | {row.seconds[-1]:.0f} | {times} |")
     print(f"\ntorch {torch.__version__}, one thread, seed 1")
 

@@ -45,10 +45,10 @@ def main() -> None:
     for name in args.cases.split(","):
         ours, theirs = {"pairs": pairs, "labels": labels}[name](args.texts)
         turns = [[seconds(ours), seconds(theirs)] for _ in range(args.rounds + 1)]
-        mine, peer = np.min(turns[1:], axis=0)  # without the first turn of each
+        own, peer = np.min(turns[1:], axis=0)  # without the first turn of each
         print(
-            f"{name}: unitk {args.texts / mine:.1f} a second, transformers "
-            f"{args.texts / peer:.1f}, ratio {peer / mine:.2f}",
+            f"{name}: unitk {args.texts / own:.1f} a second, transformers "
+            f"{args.texts / peer:.1f}, ratio {peer / own:.2f}",
             flush=True,
         )
 
@@ -63,21 +63,21 @@ def seconds(run: Run) -> float:
 def padded(texts: list[Ids]) -> list[tuple[list[int], torch.Tensor, torch.Tensor]]:
     """Batches of texts of similar length: their numbers, ids and which are no pads."""
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-    found = []
+    batches = []
     for at in range(0, len(order), BATCH):
         some = order[at : at + BATCH]
-        each = [torch.from_numpy(texts[i]) for i in some]
-        ids = torch.nn.utils.rnn.pad_sequence(each, batch_first=True)
-        size = torch.tensor([[len(one)] for one in each])
-        found.append((some, ids, torch.arange(ids.shape[1]) < size))
-    return found
+        ids_of_texts = [torch.from_numpy(texts[i]) for i in some]
+        ids = torch.nn.utils.rnn.pad_sequence(ids_of_texts, batch_first=True)
+        size = torch.tensor([[len(text)] for text in ids_of_texts])
+        batches.append((some, ids, torch.arange(ids.shape[1]) < size))
+    return batches
 
 
 def pairs(count: int) -> tuple[Run, Run]:
     """Sums of the log-probabilities of sentences, two for each pair."""
     case = replace(decode.CASES["lm-256"], rows=1)
     model = decode.build(case)
-    theirs = decode.reference(case, model)
+    peer_model = decode.reference(case, model)
     task = get("task", "lm")(get("task", "lm").Config(), word_vocab("a b c"))
     task = task.with_trained(pairs=False)  # it learned from texts
     first = task.prompt([np.empty(0, np.int64)]).towers["x"].token
@@ -100,7 +100,7 @@ def pairs(count: int) -> tuple[Run, Run]:
     def peer() -> np.ndarray:
         found = np.zeros(len(texts))
         for numbers, ids, real in padded(opened):
-            logits = theirs(input_ids=ids, attention_mask=real.long()).logits[:, :-1]
+            logits = peer_model(input_ids=ids, attention_mask=real.long()).logits[:, :-1]
             gains = logits.log_softmax(-1).gather(2, ids[:, 1:, None])[..., 0] * real[:, 1:]
             found[numbers] = gains[:, len(first) - 1 :].sum(1).numpy()
         return found
@@ -119,13 +119,13 @@ def labels(count: int) -> tuple[Run, Run]:
     size = 30_522
     keep_memory()
     ready = prepare_weights(config.build(size).eval(), "fp32")
-    theirs = hf.BertForSequenceClassification(hf.BertConfig(vocab_size=size)).eval()
+    peer_model = hf.BertForSequenceClassification(hf.BertConfig(vocab_size=size)).eval()
     rng = np.random.default_rng(0)
     texts = [rng.integers(100, size, rng.integers(8, 65)) for _ in range(count)]
 
     def ours() -> np.ndarray:
-        said = predict(ready, task, [[text] for text in texts], PredictConfig())
-        return np.array([one["label"] for one in said])
+        predictions = predict(ready, task, [[text] for text in texts], PredictConfig())
+        return np.array([prediction["label"] for prediction in predictions])
 
     # what stands around a text there stands around it here
     around = [np.concatenate([[2], text, [3]]) for text in texts]
@@ -134,7 +134,7 @@ def labels(count: int) -> tuple[Run, Run]:
     def peer() -> np.ndarray:
         found = np.zeros(len(texts), int)
         for numbers, ids, real in padded(around):
-            found[numbers] = theirs(input_ids=ids, attention_mask=real.long()).logits.argmax(1)
+            found[numbers] = peer_model(input_ids=ids, attention_mask=real.long()).logits.argmax(1)
         return found
 
     return ours, peer

@@ -60,14 +60,16 @@ def main() -> None:
         size = (args.data / "tokens.bin").stat().st_size
         print(f"{args.tokens:,.0f} tokens, {size / 1e9:.0f} GB, {args.ranks} ranks")
         words = [*sys.argv[1:], "--data", str(args.data)]
-        told = []
+        reports = []
         for number in range(args.starts):
             rank = number * (args.ranks - 1) // max(args.starts - 1, 1)
             run = [sys.executable, __file__, *words, "--rank", str(rank)]
-            told.append(json.loads(subprocess.check_output(run).splitlines()[-1]))
-            print(f"rank {rank}: " + ", ".join(f"{k} {v}" for k, v in told[-1].items()), flush=True)
+            reports.append(json.loads(subprocess.check_output(run).splitlines()[-1]))
+            print(
+                f"rank {rank}: " + ", ".join(f"{k} {v}" for k, v in reports[-1].items()), flush=True
+            )
         numbers, order = together(args)
-    same = {one["order"] for one in told} == {order}
+    same = {report["order"] for report in reports} == {order}
     once = sorted(numbers) == list(range(len(numbers)))
     print(f"order of all starts: {'the same' if same else 'DIFFERENT'}; micro-batches of the first")
     print(f"update: {len(numbers)}, {'each on one rank' if once else 'NOT each on one rank'}")
@@ -76,11 +78,11 @@ def main() -> None:
 
 def sparse(folder: Path, sentences: int, size: int) -> Path:
     """A corpus of so many sentences of `size` times token 0."""
-    vocab, made = sample(folder) / "train", folder / "sparse"
-    made.mkdir()
-    (vocab / "vocab").rename(made / "vocab")
+    vocab, corpus = sample(folder) / "train", folder / "sparse"
+    corpus.mkdir()
+    (vocab / "vocab").rename(corpus / "vocab")
     about: dict[str, Any] = json.loads((vocab / "manifest.json").read_text())
-    with (made / "tokens.bin").open("wb") as tokens:
+    with (corpus / "tokens.bin").open("wb") as tokens:
         tokens.truncate(2 * sentences * size)
     documents = -(-sentences // DOCUMENT)
     last = sentences - (documents - 1) * DOCUMENT  # sentences of the last document
@@ -88,22 +90,22 @@ def sparse(folder: Path, sentences: int, size: int) -> Path:
         (SENTENCES, np.full(sentences, size)),
         (DOCUMENTS, np.append(np.full(documents - 1, DOCUMENT), last)),
     ):
-        index = ColumnFile(made, column)
+        index = ColumnFile(corpus, column)
         index.append(sizes)
         index.close()
     files = {
-        path.relative_to(made).as_posix(): {
+        path.relative_to(corpus).as_posix(): {
             "size": path.stat().st_size,
             "sha256": "" if path.name == "tokens.bin" else digest(path),
         }
-        for path in made.rglob("*")
+        for path in corpus.rglob("*")
         if path.is_file()
     }
     counts = dict(documents=documents, sentences=sentences, tokens=sentences * size, words=0)
     # format 1: the tokens have no hashes of blocks, which would have to read them all
     about |= {"format": 1, "counts": counts | {"unknown": 0}, "files": files}
-    (made / "manifest.json").write_text(json.dumps(about))
-    return made
+    (corpus / "manifest.json").write_text(json.dumps(about))
+    return corpus
 
 
 def feed_of(args: argparse.Namespace, rank: int) -> Feed:
@@ -129,10 +131,10 @@ def start(args: argparse.Namespace) -> dict[str, Any]:
     began = time.perf_counter()
     feed = feed_of(args, args.rank)
     opened = time.perf_counter()
-    found = list(islice(feed.updates(), 2))
+    updates = list(islice(feed.updates(), 2))
     done = time.perf_counter()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    assert len(found) == 2
+    assert len(updates) == 2
     return {
         "seconds to open": round(opened - began, 2),
         "to two updates": round(done - opened, 2),
@@ -162,8 +164,8 @@ def together(args: argparse.Namespace) -> tuple[list[int], str]:
     feed = feed_of(args, 0)
     plan, numbers = feed.plan(0), list[int]()
     for rank in range(args.ranks):
-        one = Planned(**{**vars(feed), "rank": rank}, made=plan)
-        numbers += next(one.updates()).numbers
+        rank_feed = Planned(**{**vars(feed), "rank": rank}, made=plan)
+        numbers += next(rank_feed.updates()).numbers
     return numbers, order_of(plan)
 
 

@@ -58,16 +58,24 @@ def memory_of(process: int) -> int:
 def beginnings(count: int) -> list[str]:
     """The first five words of sentences."""
     text = " ".join(json.loads(line)["text"] for line in gzip.open(SAMPLE, "rt"))
-    found = [" ".join(one.split()[:5]) for one in text.split(". ") if len(one.split()) > 5]
-    return found[:count]
+    sentences = [
+        " ".join(sentence.split()[:5]) for sentence in text.split(". ") if len(sentence.split()) > 5
+    ]
+    return sentences[:count]
 
 
 def answers(count: int) -> list[str]:
     """Two words of a sentence, and a passage of it and the next one, with a tab between them."""
     text = " ".join(json.loads(line)["text"].replace("\t", " ") for line in gzip.open(SAMPLE, "rt"))
-    each = [one for one in text.replace("\n", " ").split(". ") if 8 < len(one.split()) < 60]
-    pairs = zip(each, each[1:], strict=False)
-    return [f"{' '.join(one.split()[2:4])}\t{one}. {more}." for one, more in pairs][:count]
+    sentences = [
+        sentence
+        for sentence in text.replace("\n", " ").split(". ")
+        if 8 < len(sentence.split()) < 60
+    ]
+    pairs = zip(sentences, sentences[1:], strict=False)
+    return [f"{' '.join(sentence.split()[2:4])}\t{sentence}. {more}." for sentence, more in pairs][
+        :count
+    ]
 
 
 def request_of(checkpoint: str, text: str) -> dict[str, object]:
@@ -126,8 +134,8 @@ def by_transformers(folder: str, texts: list[str]) -> float:
     for first in range(0, len(ids), BATCH):
         some = ids[first : first + BATCH]
         width = max(map(len, some))
-        rows = torch.tensor([[vocab.pad] * (width - len(one)) + list(one) for one in some])
-        mask = torch.tensor([[0] * (width - len(one)) + [1] * len(one) for one in some])
+        rows = torch.tensor([[vocab.pad] * (width - len(ids)) + list(ids) for ids in some])
+        mask = torch.tensor([[0] * (width - len(ids)) + [1] * len(ids) for ids in some])
         limits = {"num_beams": OPTIONS["beam"], "max_new_tokens": OPTIONS["max_len"]}
         with torch.inference_mode():
             model.generate(rows, attention_mask=mask, pad_token_id=vocab.pad, **limits)

@@ -39,8 +39,8 @@ def written(texts: list[str], checkpoint: str, **options: object) -> list[list[A
     with tempfile.TemporaryDirectory() as folder:
         source, dest = (Path(folder) / name for name in ("in.txt", "out.jsonl"))
         source.write_text("".join(f"{text}\n" for text in texts))
-        each = ((name.replace("_", "-"), str(value).lower()) for name, value in options.items())
-        flags = [f"--{name} {value}" for name, value in each]
+        flags_of = ((name.replace("_", "-"), str(value).lower()) for name, value in options.items())
+        flags = [f"--{name} {value}" for name, value in flags_of]
         line = f"generate --checkpoint {checkpoint} --input {source} --output {dest}"
         command(" ".join([line, *flags]))
         return [json.loads(line)["outputs"] for line in dest.read_text().splitlines()]
@@ -62,14 +62,16 @@ class Case:
         answer = await client.post(self.path, json=self.body)
         if answer.status_code != 200:
             return [f"{self.name}: status {answer.status_code}, {answer.text[:200]}"]
-        found = read(self.path, answer.text, bool(self.body.get("stream")))
-        texts = [one["text"].strip() for one in found]  # a stream has the blanks around a text
+        outputs = read(self.path, answer.text, bool(self.body.get("stream")))
+        texts = [
+            output["text"].strip() for output in outputs
+        ]  # a stream has the blanks around a text
         if texts == self.texts:
             return []
         gaps = [
-            f"{abs(one['log_prob'] - known):.1e}"
-            for one, known in zip(found, self.log_probs, strict=False)
-            if "log_prob" in one
+            f"{abs(output['log_prob'] - known):.1e}"
+            for output, known in zip(outputs, self.log_probs, strict=False)
+            if "log_prob" in output
         ]
         return [f"{self.name}: {texts} instead of {self.texts}; log-probabilities differ by {gaps}"]
 
@@ -77,24 +79,29 @@ class Case:
 def read(path: str, text: str, streams: bool) -> list[dict[str, Any]]:
     """The outputs in an answer."""
     if not path.startswith("/v1/"):
-        return [one for best in json.loads(text.splitlines()[-1])["outputs"] for one in best]
+        return [output for best in json.loads(text.splitlines()[-1])["outputs"] for output in best]
     if not streams:
         return list(json.loads(text)["choices"])
     lines = [line.removeprefix("data: ") for line in text.splitlines() if line]
     assert lines.pop() == "[DONE]"
     events = [json.loads(line)["choices"][0] for line in lines]
-    assert [one["finish_reason"] is None for one in events] == [True] * (len(events) - 1) + [False]
-    return [{"text": "".join(one["text"] for one in events)}]
+    assert [event["finish_reason"] is None for event in events] == [True] * (len(events) - 1) + [
+        False
+    ]
+    return [{"text": "".join(event["text"] for event in events)}]
 
 
 def cases() -> list[Case]:
     """Requests of all kinds, with the texts that `unitk generate` writes for them."""
-    texts, found = beginnings(LINES), list[Case]()
+    texts, made = beginnings(LINES), list[Case]()
 
     def add(name: str, path: str, body: dict[str, Any], *outputs: list[Any]) -> None:
-        each = [one for best in outputs for one in best]
-        known, log_probs = [one["text"].strip() for one in each], [one["log_prob"] for one in each]
-        found.append(Case(name, path, body, known, log_probs))
+        best_outputs = [output for best in outputs for output in best]
+        known, log_probs = (
+            [output["text"].strip() for output in best_outputs],
+            [output["log_prob"] for output in best_outputs],
+        )
+        made.append(Case(name, path, body, known, log_probs))
 
     how = {"beam": 1, "max_len": 24}
     for text, best in zip(texts, written(texts, BUNDLED, **LM, **how), strict=True):
@@ -102,7 +109,7 @@ def cases() -> list[Case]:
         own = {"model": BUNDLED, "no_repeat_ngram_size": 0, "temperature": 0, "max_tokens": 24}
         own |= {"prompt": text}
         add("events", "/v1/completions", {**own, "stream": True}, best)
-        ended = [one | {"text": f" {one['text']}".split(STOP)[0]} for one in best]
+        ended = [output | {"text": f" {output['text']}".split(STOP)[0]} for output in best]
         add("stop", "/v1/completions", {**own, "stop": STOP}, ended)
     how = {"beam": 5, "nbest": 2, "max_len": 32}
     for text, best in zip(texts, written(texts, BUNDLED, **LM, **how), strict=True):
@@ -112,11 +119,11 @@ def cases() -> list[Case]:
         add("questions", "/generate", {"model": QUESTIONS, "texts": [pair.split("\t")]}, best)
     for seed in SEEDS:  # a draw depends on the seed and the number of its text
         some, drawn = texts[seed * GROUP :][:GROUP], {"sampling": True, "seed": seed, "max_len": 24}
-        wanted = written(some, BUNDLED, **LM, **drawn)
-        add("draws", "/generate", {**ASKED, **drawn, "texts": some}, *wanted)
+        expected = written(some, BUNDLED, **LM, **drawn)
+        add("draws", "/generate", {**ASKED, **drawn, "texts": some}, *expected)
         first = {**ASKED, **drawn, "texts": some[:1], "stream": True}
-        add("lines", "/generate", first, wanted[0])
-    return found
+        add("lines", "/generate", first, expected[0])
+    return made
 
 
 async def embed(client: httpx.AsyncClient) -> list[str]:

@@ -51,29 +51,29 @@ def trainer(args: argparse.Namespace, data: Path, folder: Path, words: str) -> T
         f" --save-dir={folder / 'run'}"
     )
     own = [f"--arch.{option}" for option in options]
-    made = Trainer(prepare(parse_train([*flags.split(), *own])))
-    made.model.train()
-    return made
+    built = Trainer(prepare(parse_train([*flags.split(), *own])))
+    built.model.train()
+    return built
 
 
 def compare(args: argparse.Namespace, trainers: list[Trainer]) -> None:
     """Time the same updates in turns; the first one is for warming up."""
     updates = [update for update, *_ in islice(trainers[0].updates(), args.rounds + 1)]
-    turns = [[seconds(one, update) for one in trainers] for update in updates][1:]
+    turns = [[seconds(trainer, update) for trainer in trainers] for update in updates][1:]
     print(f"{args.task}, {args.precision}, torch {torch.__version__}: milliseconds an update")
-    for number, (name, one) in enumerate(zip(args.stacks, trainers, strict=True)):
-        size = sum(parameter.numel() for parameter in one.model.parameters()) / 1e6
+    for number, (name, trainer) in enumerate(zip(args.stacks, trainers, strict=True)):
+        size = sum(parameter.numel() for parameter in trainer.model.parameters()) / 1e6
         median = statistics.median(turn[number] for turn in turns)
         ratio = statistics.median(turn[number] / turn[0] for turn in turns)
         print(f"{name:<50} {size:6.2f} M {1e3 * median:9.0f} {ratio:7.3f}")
 
 
-def seconds(one: Trainer, update: object) -> float:
+def seconds(trainer: Trainer, update: object) -> float:
     """Of processor time on a CPU, which says the same on a busy machine."""
-    clock = time.perf_counter if one.device.type == "cuda" else time.process_time
+    clock = time.perf_counter if trainer.device.type == "cuda" else time.process_time
     start = clock()
-    one.update(update)  # type: ignore[arg-type]
-    if one.device.type == "cuda":
+    trainer.update(update)  # type: ignore[arg-type]
+    if trainer.device.type == "cuda":
         torch.cuda.synchronize()
     return clock() - start
 

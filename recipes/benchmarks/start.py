@@ -28,15 +28,15 @@ def main() -> None:
         "import torch": ["-c", "import torch; print(1, flush=True)"],
         f"unitk {args.words[0]}": ["-m", "unitk_cli", *args.words],
     }
-    found: dict[str, list[Sequence[float]]] = {name: [] for name in ways}
+    times: dict[str, list[Sequence[float]]] = {name: [] for name in ways}
     for _ in range(args.rounds):
         for name, words in ways.items():
-            found[name].append(timed(words))
+            times[name].append(timed(words))
     heads = ("first line, s", "processor s", "end, s", "processor s")
     print(" " * 16 + "".join(f"{head:>16}" for head in heads))
-    for name, rounds in found.items():
+    for name, rounds in times.items():
         columns = zip(*rounds, strict=True)
-        cells = [f"{min(one):.2f} ({statistics.median(one):.2f})" for one in columns]
+        cells = [f"{min(column):.2f} ({statistics.median(column):.2f})" for column in columns]
         print(f"{name:16}" + "".join(f"{cell:>16}" for cell in cells))
 
 

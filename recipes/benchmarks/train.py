@@ -77,14 +77,14 @@ def trainer(args: argparse.Namespace, data: Path, folder: Path, precision: str) 
         f" --precision={precision} --save-dir={folder / 'run'}"
     )
     flags = shlex.split(args.flags)
-    made = Trainer(prepare(parse_train([*words.split(), *flags])))
-    made.model.train()
-    return made
+    built = Trainer(prepare(parse_train([*words.split(), *flags])))
+    built.model.train()
+    return built
 
 
-def build_examples(one: Trainer) -> None:
+def build_examples(trainer: Trainer) -> None:
     """Examples and batches a second of one thread, drawn as in an epoch; the best of five turns."""
-    source, config = one.data.train, one.config
+    source, config = trainer.data.train, trainer.config
     bounds = source.bounds(0)
     order = np.random.default_rng(0).permutation(len(bounds))[:2000]
     size = max(1, config.max_tokens // config.block_size)
@@ -100,10 +100,10 @@ def build_examples(one: Trainer) -> None:
             drawing, batching = drawing + drawn - start, batching + time.process_time() - start
         turns.append((drawing, batching))
     drawing, batching = map(min, zip(*turns, strict=True))
-    tokens, each = source.items.lengths[order].sum(), len(order)
+    tokens, count = source.items.lengths[order].sum(), len(order)
     print(
-        f"{one.start.parsed.settings['task'].text}: examples of {tokens / each:.0f} tokens:"
-        f" {each / drawing:,.0f}/s, with batches {each / batching:,.0f}/s or"
+        f"{trainer.start.parsed.settings['task'].text}: examples of {tokens / count:.0f} tokens:"
+        f" {count / drawing:,.0f}/s, with batches {count / batching:,.0f}/s or"
         f" {tokens / batching:,.0f} tokens/s; {1 - real / slots:.1%} of the slots are pads",
         flush=True,
     )
@@ -113,18 +113,23 @@ def train(args: argparse.Namespace, data: Path, folder: Path) -> None:
     """The same updates in every precision and with every number of threads, in turns."""
     ways = [(int(t), p) for t in args.threads.split(",") for p in args.precision.split(",")]
     trainers = {precision: trainer(args, data, folder, precision) for _, precision in ways}
-    one = next(iter(trainers.values()))
-    size = sum(parameter.numel() for parameter in one.model.parameters())
-    print(f"{args.task}, {args.arch}: {size / 1e6:.1f} M parameters, on {one.device.type}")
+    first_trainer = next(iter(trainers.values()))
+    size = sum(parameter.numel() for parameter in first_trainer.model.parameters())
+    print(
+        f"{args.task}, {args.arch}: {size / 1e6:.1f} M parameters, on {first_trainer.device.type}"
+    )
     began = time.process_time()
-    made = list(islice(one.updates(), args.warm + args.updates))
-    building = (time.process_time() - began) / len(made) * args.updates
-    warm, updates = ([one[0] for one in part] for part in (made[: args.warm], made[args.warm :]))
+    laid = list(islice(first_trainer.updates(), args.warm + args.updates))
+    building = (time.process_time() - began) / len(laid) * args.updates
+    warm, updates = (
+        [first_trainer[0] for first_trainer in part]
+        for part in (laid[: args.warm], laid[args.warm :])
+    )
     tokens, slots = (
-        sum(n for _, n, _ in made[args.warm :]),
+        sum(n for _, n, _ in laid[args.warm :]),
         sum(b.num_real for u in updates for b in u.batches),
     )
-    work = sum(operations(one, update) for update in updates)
+    work = sum(operations(first_trainer, update) for update in updates)
     best: dict[tuple[int, str], tuple[float, float]] = {}
     for _ in range(args.rounds):
         for way in ways:
@@ -139,7 +144,7 @@ def train(args: argparse.Namespace, data: Path, folder: Path) -> None:
     for (threads, precision), (seconds, processor) in best.items():
         torch.set_num_threads(threads)
         loss = trainers[precision].means.values("train", {})["train/loss"]
-        share = work / seconds / matmul_speed(one.device, precision)
+        share = work / seconds / matmul_speed(first_trainer.device, precision)
         name, data_share = f"{threads} threads, {precision}", building / seconds
         print(
             f"{name:<18} {slots / seconds:9,.0f} {tokens / seconds:9,.0f}"
@@ -147,32 +152,32 @@ def train(args: argparse.Namespace, data: Path, folder: Path) -> None:
             f" {args.updates / seconds:9.1f} {loss:7.4f}"
         )
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    if one.device.type == "cuda":
+    if first_trainer.device.type == "cuda":
         peak = torch.cuda.max_memory_allocated() / 1e9
     print(f"peak memory {peak:.2f} GB, torch {torch.__version__}")
 
 
-def timed(one: Trainer, updates: Sequence[Update]) -> tuple[float, float]:
+def timed(trainer: Trainer, updates: Sequence[Update]) -> tuple[float, float]:
     """Seconds, and seconds of processor time, that some updates take, to the end of the last."""
-    one.settle()
+    trainer.settle()
     start, busy = time.perf_counter(), time.process_time()
     for update in updates:
-        one.update(update)
-    one.settle()
+        trainer.update(update)
+    trainer.settle()
     return time.perf_counter() - start, time.process_time() - busy
 
 
-def operations(one: Trainer, update: Update) -> float:
+def operations(trainer: Trainer, update: Update) -> float:
     """Floating point operations of the matrix products, forward and backward, pads included."""
-    arch = one.model.config
+    arch = trainer.model.config
     total = 0.0
     for batch in update.batches:
         table = batch.towers["x"]
         slots, width = table.shape[1] * table.shape[2], table.shape[2]
         layer = 4 * arch.width**2 + 2 * arch.width * arch.ffn_width
         total += 6 * slots * arch.num_layers * (layer + 2 * width * arch.width)
-        asked = sum(len(ask.rows) for ask in batch.asks.values())
-        total += 6 * asked * len(one.data.vocab) * arch.width
+        rows = sum(len(ask.rows) for ask in batch.asks.values())
+        total += 6 * rows * len(trainer.data.vocab) * arch.width
     return total
 
 
