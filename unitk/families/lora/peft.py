@@ -285,13 +285,28 @@ def _complete(name: str, tensors: Mapping[str, Tensor]) -> str:
 
 
 def _scale(adapter: Mapping[str, Any], module: str, rank: int, where: Path) -> float:
-    """The factor of B A; patterns are as peft matches them."""
-    patterns = check_value(adapter.get("alpha_pattern") or {}, dict, "alpha_pattern", where)
-    alphas = (alpha for key, alpha in patterns.items() if re.match(rf"(.*\.)?({key})$", module))
-    alpha = next(alphas, adapter.get("lora_alpha", 8))
+    """The factor of B A, whose rank must be the one declared."""
+    declared = _of_module(adapter, "rank_pattern", module, adapter.get("r", 8), where)
+    if declared != rank:
+        raise CheckpointError(f"{where}: r is {declared!r}, but {module} has the rank {rank}")
+    alpha = _of_module(adapter, "alpha_pattern", module, adapter.get("lora_alpha", 8), where)
     if isinstance(alpha, bool) or not isinstance(alpha, int | float):
         raise CheckpointError(f"{where}: lora_alpha must be a number, got {alpha!r}")
     return float(alpha / rank**0.5 if adapter.get("use_rslora") else alpha / rank)
+
+
+def _of_module(
+    adapter: Mapping[str, Any], key: str, module: str, otherwise: Any, where: Path
+) -> Any:
+    """What the patterns of an entry say of a module, matched as peft does, or `otherwise`."""
+    patterns = check_value(adapter.get(key) or {}, dict, key, where)
+    for pattern, value in patterns.items():
+        try:
+            if re.match(rf"(.*\.)?({pattern})$", module):
+                return value
+        except re.error as error:
+            raise CheckpointError(f"{where}: {key}: {pattern!r} is no pattern: {error}") from None
+    return otherwise
 
 
 USAGE = """\
