@@ -29,6 +29,7 @@ from unitk.comparison.checks.words import (
 from unitk.data.corpus.folders import corpus_vocab, open_corpus
 from unitk.data.cuts import Text
 from unitk.errors import DataError, UsageError
+from unitk.evaluation.pairs import score_pairs
 from unitk.slots import lm
 from unitk.verbs.preprocess import run as preprocess
 from unitk.verbs.train import run as train
@@ -216,6 +217,21 @@ def test_ties_half_precision_and_length_are_found(checked, tmp_path):
     by_length = -np.sort(-clean, axis=1)[np.arange(200)[:, None], 1 - longer]
     found = checked(write_scores(tmp_path / "length.jsonl", by_length, tokens))[1]
     assert found == ["length"]
+
+
+def test_the_accuracy_of_ties_is_around_that_of_evaluate(checked, tmp_path):
+    """Of four pairs one is won and one ties; two of equal sentences count half, whatever scores."""
+    pairs = [("a b", "a c", -1.0), ("a d", "a e", -2.0), *[("a f", "a f", -2.0)] * 2]
+    lines = [
+        {"sentence_good": good, "sentence_bad": bad, "score_good": score, "score_bad": -2.0}
+        for good, bad, score in pairs
+    ]
+    (tmp_path / "x.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    findings, _ = checked(tmp_path / "x.jsonl")
+    assert findings[0]["figures"] == {"ties": 1, "pairs": 4}
+    assert findings[0]["text"].endswith("50.00 to 75.00")
+    right, _ = score_pairs(np.array([[score, -2.0] for _, _, score in pairs]))
+    assert right.mean() == (0.5 + 0.75) / 2
 
 
 def test_scores_of_other_pairs_and_scores_that_are_none_are_found(checked, tmp_path):
