@@ -161,7 +161,7 @@ class Kept:
         self.weights = addresses(weights(model))
 
     def adopt(self, work: W) -> W:
-        """The work, moved into recorded tables of these shapes if there are any, else its own."""
+        """The work in tables that an earlier batch of its shapes left, or else in its own."""
         work.count_on_device()
         tables = work.tables()
         kept: W | None = self.shelf.take(shelf_key(work, tables))

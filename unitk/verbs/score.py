@@ -106,7 +106,7 @@ def value(parsed: Parsed) -> dict[str, Score]:
     _check(parsed)
     if options.metric[0] in get_args(Written):
         return _score_texts(options)
-    return _score_labels(options) if options.metric[0] in LABELS else _score_rankings(options)
+    return _score_labels(options) if options.metric[0] in LABELS else _score_registered(options)
 
 
 @register("verb", "score")
@@ -178,7 +178,7 @@ def _score_labels(options: Options) -> dict[str, Score]:
     return scores
 
 
-def _score_rankings(options: Options) -> dict[str, Score]:
+def _score_registered(options: Options) -> dict[str, Score]:
     scores: dict[str, Score] = {}
     for metric in options.metric:
         name, at, depth = metric.partition("@")
