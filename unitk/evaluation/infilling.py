@@ -110,12 +110,12 @@ def infill(
     decode = generator.vocab.decode
     read = [*map(decode, ids)]
     prepared = list[tuple[float, list[str], list[list[Ids]], int]]()
-    infilled = list[Infilled]()
     for share in shares:
         left = list[str]()
         shown = list[list[Ids]]()
         blanks = 0
         for number, text in enumerate(ids):
+            require(len(text) > 0, f"--infill: text {number + 1} has no token of the vocabulary")
             starts = generator.vocab.starts[text]
             hidden = hide(starts, share, run, np.random.default_rng([0, number]))
             # a hidden token behind one that is not
@@ -130,10 +130,15 @@ def infill(
                     f"--infill: text {number + 1} with --mask-ratio {share:g}: {error}"
                 ) from error
         prepared.append((share, left, shown, blanks))
-    for share, left, shown, blanks in prepared:
-        outputs = generator.outputs(Sources(shown), config, watch=Watcher(report))
-        infilled.append(Infilled(share, read, left, [best.text for (best,) in outputs], blanks))
-    return infilled
+    watch = Watcher(report)
+    return [
+        Infilled(
+            *(share, read, left),
+            [best.text for (best,) in generator.outputs(Sources(shown), config, watch=watch)],
+            blanks,
+        )
+        for share, left, shown, blanks in prepared
+    ]
 
 
 def hide(starts: Bools, share: float, run: bool, rng: np.random.Generator) -> Bools:

@@ -100,6 +100,12 @@ def test_more_blanks_than_sentinels_are_refused_before_any_text_is_filled(toy_vo
         infill(generator, texts, [0.01, 0.5], 1000)
 
 
+def test_a_text_without_a_token_is_named(toy_vocab):
+    """Such as a zero-width space, which is no blank text."""
+    with pytest.raises(UsageError, match="text 2 .*token"):
+        infill(made("glm_infill", toy_vocab), ["the cat", "\u200b"], [0.5], 1000)
+
+
 def test_the_command_line_scores_and_writes(toy_data, tmp_path, capsys):
     words = (
         f"--task glm_infill --arch glm_tiny --data {toy_data / 'text'} --save-dir {tmp_path}/run"
