@@ -67,15 +67,18 @@ def test_tokenised_text_is_scored_without_advice(caplog):
     assert caplog.records == []
 
 
-def test_texts_are_counted_in_blocks(monkeypatch):
+@pytest.mark.parametrize("metric", [bleu, chrf])
+def test_texts_are_counted_in_blocks(monkeypatch, metric):
     """Any blocks add up to the score of the whole corpus."""
     from unitk.metrics import bleu as module
 
     texts = [f"the cat number {n} sat on mat {n % 3}" for n in range(7)]
     references = [[f"the cat {n} sat on the mat {n % 2}"] * (1 + n % 2) for n in range(7)]
-    whole = bleu(texts, references).figures
+    whole = metric(texts, references).figures
     monkeypatch.setattr(module, "BLOCK", 2)
-    assert bleu(texts, references).figures == whole
+    told = []
+    assert metric(texts, references, report=told.append).figures == whole
+    assert max(told) == 2 and sum(told) == len(texts) * (2 if metric is chrf else 1)
 
 
 def test_texts_without_blanks_name_a_tokenizer(caplog):

@@ -35,15 +35,7 @@ def bleu(
     if tokenize in ("13a", "intl"):
         firsts = (first for first, *_ in references)
         warn_unspaced("bleu", firsts, "--tokenize zh, char or ja-mecab splits them")
-    counts = []
-    for start in range(0, max(len(hypotheses), 1), BLOCK):
-        some = references[start : start + BLOCK]
-        # sacrebleu wants the first references of all texts, then the second ones; None is none
-        score = metric.corpus_score(hypotheses[start : start + BLOCK], list(zip_longest(*some)))
-        counts.append([*score.counts, *score.totals, score.sys_len, score.ref_len])
-        report(len(some))
-    sums = [sum(column) for column in zip(*counts, strict=True)]
-    result = metric.compute_bleu(sums[:4], sums[4:8], *sums[8:], smooth_method=smooth)
+    result = _score(metric, hypotheses, references, report)
     precisions = {f"precision{n}": value for n, value in enumerate(result.precisions, start=1)}
     return Score(
         {
@@ -74,16 +66,36 @@ def _metric(tokenize: str, lowercase: bool, smooth: str) -> Any:
         ) from error
 
 
+def _score(
+    metric: Any, hypotheses: Sequence[str], references: Sequence[Sequence[str]], report: Report
+) -> Any:
+    """A score of sacrebleu, which counts a block of texts at a time."""
+    counts = []
+    for start in range(0, len(hypotheses), BLOCK):
+        some = slice(start, start + BLOCK)
+        # sacrebleu wants the first references of all texts, then the second ones; None is none
+        each = metric._extract_corpus_statistics(
+            hypotheses[some], list(zip_longest(*references[some]))
+        )
+        counts.append(list(map(sum, zip(*each, strict=True))))
+        report(len(each))
+    return metric._aggregate_and_compute(counts)
+
+
 def chrf(
-    hypotheses: Sequence[str], references: Sequence[Sequence[str]], *, lowercase: bool = False
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    *,
+    lowercase: bool = False,
+    report: Report = lambda more: None,
 ) -> Score:
     """chrF2 and chrF2++, F-scores of character n-grams with recall counting twice."""
     from sacrebleu.metrics.chrf import CHRF
 
-    scorers = {"chrf": CHRF(lowercase=lowercase), "chrf++": CHRF(word_order=2, lowercase=lowercase)}
-    streams = list(zip_longest(*references))
+    metrics = {"chrf": CHRF(lowercase=lowercase), "chrf++": CHRF(word_order=2, lowercase=lowercase)}
     figures = {
-        name: metric.corpus_score(hypotheses, streams).score for name, metric in scorers.items()
+        name: _score(metric, hypotheses, references, report).score
+        for name, metric in metrics.items()
     }
-    signatures = (str(metric.get_signature()) for metric in scorers.values())
-    return Score(figures, f"sacrebleu {' and '.join(signatures)}")
+    signatures = " and ".join(str(metric.get_signature()) for metric in metrics.values())
+    return Score(figures, f"sacrebleu {signatures}")

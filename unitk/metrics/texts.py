@@ -41,7 +41,7 @@ def score_texts(
     `stats` need the `sources`, and compare with the first reference.
     """
     flat = _flat(hypotheses)
-    flat_references = [_flat(several) for several in references]
+    flat_references = list(map(_flat, references))
     first_references = [first for first, *_ in flat_references]
 
     def tokens(name: Literal["hypotheses", "references"], lines: list[str]) -> list[str]:
@@ -55,7 +55,7 @@ def score_texts(
             *(hypotheses, references), separator=how.separator, kind=how.rouge_words, report=report
         ),
         "meteor": lambda: meteor(flat, flat_references),
-        "chrf": lambda: chrf(flat, flat_references, lowercase=how.lowercase),
+        "chrf": lambda: chrf(flat, flat_references, lowercase=how.lowercase, report=report),
         "qg": lambda: qg(
             tokens("hypotheses", flat), tokens("references", first_references), sources
         ),

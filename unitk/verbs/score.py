@@ -140,7 +140,8 @@ def _score_texts(options: Options) -> dict[str, Score]:
         separator=options.separator,
         treebank=options.treebank,
     )
-    with progress(count * len({"bleu", "rouge"} & {*options.metric}), unit="texts") as report:
+    passes = ("bleu", "rouge", "chrf", "chrf")  # chrf counts twice, once with words
+    with progress(count * sum(map(passes.count, options.metric)), unit="texts") as report:
         return score_texts(options.metric, hypotheses, texts, sources, how, report)
 
 
@@ -198,22 +199,23 @@ def _check(parsed: Parsed) -> None:
     require(bool(options.metric), f"--metric needs at least one of {', '.join(known)}")
     ranked = [metric for metric in options.metric if metric.partition("@")[0] in added]
     for metric in options.metric:
-        hint = registry.nearest(metric, known)
         require(
             metric in (*built_in, *ranked),
-            f"--metric must be one of {', '.join(known)}, got {metric!r}{hint}",
+            f"--metric must be one of {', '.join(known)}, got {metric!r}"
+            f"{registry.nearest(metric, known)}",
         )
     if ranked:
         others = " and ".join(name for name in options.metric if name not in ranked)
         require(not others, f"--metric {ranked[0]} reads other files than {others}: score twice")
     if judged := [name for name in options.metric if name in LABELS]:
-        texts = [name for name in options.metric if name not in LABELS]
-        more = " and ".join(texts)
-        require(not texts, f"--metric {judged[0]} is of labels, and {more} of texts: score twice")
+        more = " and ".join(name for name in options.metric if name not in LABELS)
+        require(not more, f"--metric {judged[0]} is of labels, and {more} of texts: score twice")
         single = len(options.references) == 1 and len(options.hypothesis_field) < 2
         require(single, f"--metric {judged[0]} takes one --references file, one --hypothesis-field")
-    reasons = {"qg": "predictions are grouped by their source"}
-    reasons["stats"] = "new n-grams are those it lacks"
+    reasons = {
+        "qg": "predictions are grouped by their source",
+        "stats": "new n-grams are those it lacks",
+    }
     for name, why in reasons.items():
         has = options.sources is not None or name not in options.metric
         require(has, f"--metric {name} needs --sources FILE: {why}")
