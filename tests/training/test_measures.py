@@ -1,9 +1,12 @@
 import json
 import math
 
+import numpy as np
 import pytest
 import torch
 
+from unitk.data.batching import Examples, Update
+from unitk.training.loop import Trainer
 from unitk.training.measures import JUDGED, Means, valid_line, values_line
 
 
@@ -77,3 +80,38 @@ def test_the_metric_that_says_what_is_best_stands_in_the_line_once():
         valid_line(sets, values, "dev/spans/f1") == f"dev {judged}  test {judged}  dev/spans/f1 0.5"
     )
     assert valid_line(sets, values, "dev/class/correct") == f"dev {plain}  dev/class/correct 0.75"
+
+
+def test_the_loss_of_a_log_line_has_the_weights_of_each_update(train, curve, monkeypatch):
+    """It is the sum of losses by their weights, over their count."""
+    monkeypatch.setattr(Examples, "ask_weights", lambda self, step, total: {"lm": 0.5 + step})
+    found = []
+    record = Trainer.record
+
+    def look(self, computed, norm, update):
+        found.append((self.progress.step, float(computed.sums["lm"]), computed.counts["lm"]))
+        record(self, computed, norm, update)
+
+    monkeypatch.setattr(Trainer, "record", look)
+    train("--task lm --arch gpt2_tiny --max-steps 6 --log-every 3 --lr 0.1")
+    loss = {
+        last: sum((1.5 + step) * total for step, total, _ in found[last - 3 : last])
+        / sum(count for *_, count in found[last - 3 : last])
+        for last in (3, 6)
+    }
+    assert dict(curve()) == pytest.approx(loss, rel=1e-6)
+
+
+def test_mixed_tasks_count_by_their_mean_shares():
+    means = Means()
+    for shares, sums in (
+        ({"a": 0.2, "b": 0.8}, {"a.lm": 6.0}),
+        ({"a": 0.6, "b": 0.4}, {"b.lm": 5.0}),
+    ):
+        tensors = {name: torch.tensor(total) for name, total in sums.items()}
+        means.add(tensors, dict.fromkeys(sums, 2.0))
+        means.weigh(tensors, Update(0, 0, [], [], np.arange(2), shares, {"b.lm": 0.5}))
+    values = means.values("train", means.weights)
+    assert values["train/loss"] == pytest.approx(0.4 * 3 + 0.6 * 0.5 * 2.5)
+    again = Means(**json.loads(json.dumps(means.state())))
+    assert again.values("train", again.weights) == values

@@ -191,7 +191,7 @@ def _pass(setup: Setup, max_tokens: int, report: Report, seed: int, means: Means
             loss = setup.criterion(setup.model, moved, 0, None)
             means.add(*setup.data.task.measure(setup.model, moved))
         stateful.keep(moved, loss.carry)
-        means.add({**loss.sums, **loss.parts}, setup.criterion.counts(batch))
+        means.add(loss.logged, setup.criterion.counts(batch))
         report(len(batch.owner))
     return words
 

@@ -127,7 +127,7 @@ class Trainer(Run):
             self.stateful.advance()
             if self.average is not None:
                 self.average.update(at.step + 1, self.total)
-            self.record(computed, self.norm, len(update.ids))
+            self.record(computed, self.norm, update)
         elif at.loss_scale(self.precision) > 1 and math.isfinite(loss):
             guard.adapt(at, self.precision, overflow=True)
         else:
@@ -150,9 +150,10 @@ class Trainer(Run):
         total = torch.stack([sums[name] for name in counts if name in sums]).sum()
         return Passed(sums, counts, total, norm)
 
-    def record(self, computed: Passed, norm: float, texts: int) -> None:
-        """Record the losses and the gradient norm of an update of so many texts."""
-        self.noise.add(computed.sums, norm, texts)
+    def record(self, computed: Passed, norm: float, update: Update) -> None:
+        """Record the losses and the gradient norm of an update."""
+        self.noise.add(computed.sums, norm, len(update.ids))
+        self.means.weigh(computed.sums, update)
         self.means.add(computed.sums, computed.counts)
         self.progress.bad_row = 0
         guard.adapt(self.progress, self.precision)
@@ -245,8 +246,9 @@ class Trainer(Run):
     def updates(self) -> Iterator[tuple[Update, int, int]]:
         """Yield the further updates on the device, each with its numbers of tokens and words."""
         at = self.progress
-        position = at.epoch, at.cursor, at.step, self.total
-        for update, tokens, words in self.data.updates(self.feed, *position):
+        for update, tokens, words in self.data.updates(
+            self.feed, at.epoch, at.cursor, at.step, self.total
+        ):
             moved = [batch.to(self.device) for batch in update.batches]
             yield replace(update, batches=moved), tokens, words
 
@@ -309,8 +311,9 @@ class Trainer(Run):
         config = self.config
         for name, source in self.data.valid.items():
             means = measures.Means()
-            share = config.max_tokens, config.valid_texts, ranks.rank, ranks.world
-            batches = FixedBatches(source, *share)
+            batches = FixedBatches(
+                source, config.max_tokens, config.valid_texts, ranks.rank, ranks.world
+            )
             for done, (number, batch) in enumerate(batches):
                 if self.interrupted():
                     return None
@@ -336,8 +339,7 @@ class Trainer(Run):
         at = self.progress
         self.logged = at.step  # a resumed run logs no step twice
         self.speed.all_ranks(self.ranks.total)
-        weights = self.data.train.loss_weights(at.step, self.total)
-        values = self.means.values("train", weights) | self.speed.values()
+        values = self.means.values("train", self.means.weights) | self.speed.values()
         values |= {"lr": self.plan.rate, "epoch": at.epoch, "tokens": at.tokens}
         values["texts"] = at.texts
         if at.words:
@@ -414,7 +416,7 @@ def _open_folder(trainer: Trainer, stack: ExitStack) -> list[Sink]:
     """Lock the run folder until the stack ends, and make it ready; returns what logs into it."""
     start = trainer.start
     at = trainer.progress
-    folder = trainer.start.run
+    folder = start.run
     try:
         stack.enter_context(folder.lock())
         folder.check(start.config.resume)  # another process may have trained there meanwhile

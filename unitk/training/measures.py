@@ -44,17 +44,30 @@ class Means:
 
     sums: dict[str, Any] = field(default_factory=dict)
     counts: dict[str, float] = field(default_factory=dict)
+    weighted: dict[str, Any] = field(default_factory=dict)
+    """Sums of asks by the weights of their updates, and sums of the shares of tasks."""
 
     def add(self, sums: Mapping[str, Tensor], counts: Mapping[str, float]) -> None:
         """Add the sums of asks and their parts, and the asks' counts."""
-        for name, value in sums.items():
-            self.sums[name] = self.sums.get(name, 0.0) + value.detach().double()
-        for name, count in counts.items():
-            self.counts[name] = self.counts.get(name, 0.0) + count
+        _add(self.sums, {name: value.detach().double() for name, value in sums.items()})
+        _add(self.counts, counts)
+
+    def weigh(self, sums: Mapping[str, Tensor], update: Update) -> None:
+        """Add the weights that an update gave to the sums that it added."""
+        of_asks = {ask: weight * sums.get(ask, 0.0) for ask, weight in update.asks.items()}
+        _add(self.weighted, of_asks | update.shares)
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weights of means in the loss of all updates, each of which may have had its own."""
+        return {
+            name: float(total) / (float(self.sums.get(name, 1)) or 1)
+            for name, total in self.weighted.items()
+        }
 
     def state(self) -> dict[str, dict[str, float]]:
         """The sums as plain numbers, exactly: `Means(**state)` restores them."""
-        return {"sums": {k: float(v) for k, v in self.sums.items()}, "counts": dict(self.counts)}
+        return {name: {k: float(v) for k, v in own.items()} for name, own in vars(self).items()}
 
     def values(self, prefix: str, weights: Mapping[str, float]) -> dict[str, float]:
         """`PREFIX/loss` (the weighted sum of the asks' means), and means, parts and perplexities.
@@ -64,34 +77,42 @@ class Means:
         """
         tasks = dict.fromkeys(name.partition(".")[0] for name in self.sums if "." in name)
         means: dict[str, float] = {}
-        total = shares = 0.0
+        losses = list[float]()
+        shares = 0.0
         for task in tasks:
             of_task = Means(_of(task, self.sums), _of(task, self.counts))
             means |= of_task.values(f"{prefix}.{task}", _of(task, weights))
             share = weights.get(task, 1.0)
             if (loss := means.get(f"{prefix}.{task}/loss")) is not None:
-                total = total + share * loss
-                shares = shares + share
+                losses.append(share * loss)
+                shares += share
         if means:
-            return {f"{prefix}/loss": total / (shares or 1.0), **means}
+            return {f"{prefix}/loss": sum(losses) / (shares or 1.0), **means}
         for name, value in self.sums.items():
             ask, _, part = name.partition("/")
             if not self.counts[ask]:  # an ask that no text had has no mean
                 continue
             means[f"{prefix}/{name}"] = mean = float(value) / self.counts[ask]
+            if not part:
+                losses.append(weights.get(ask, 1.0) * mean)
             if part == "nll":
                 means[f"{prefix}/{ask}/ppl"] = math.exp(min(mean, 99.0))  # no overflow
-        asks = [ask for ask in self.sums if f"{prefix}/{ask}" in means and "/" not in ask]
-        total = sum(weights.get(ask, 1.0) * means[f"{prefix}/{ask}"] for ask in asks)
-        return {f"{prefix}/loss": total, **means} if asks else means
+        return {f"{prefix}/loss": sum(losses), **means} if losses else means
+
+
+def _add(totals: dict[str, Any], values: Mapping[str, Any]) -> None:
+    """Add values to the totals of their names."""
+    for name, value in values.items():
+        totals[name] = totals.get(name, 0.0) + value
 
 
 def count_asks(criterion: Criterion, batches: Iterable[Batch]) -> dict[str, float]:
     """The counts of all asks of a rank's micro-batches, which divide their losses."""
-    means = Means()
+    counts = dict[str, float]()
     for batch in batches:
-        means.add({}, criterion.counts(batch) if batch.num_real else {})
-    return means.counts
+        if batch.num_real:
+            _add(counts, criterion.counts(batch))
+    return counts
 
 
 def _of(task: str, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -121,7 +142,8 @@ def values_line(prefix: str, values: Mapping[str, float], parts: Sequence[str] =
         if having:
             figures = (f"{values[f'{ask}/{part}']:.4g}" for ask in having)
             text += f"  {part} {', '.join(figures)}"
-        asks = {ask: value for ask, value in asks.items() if ask not in having}
+        for ask in having:
+            del asks[ask]
     names = (name for name in values if name.startswith(f"{prefix}."))
     tasks = [name.removesuffix("/loss") for name in names if name.endswith("/loss")]
     lines = [
@@ -153,36 +175,32 @@ class Speed:
     """Work and seconds since the last log line, without validation and saving."""
 
     tokens: int = 0
-    real: int = 0
-    slots: int = 0
+    real: float = 0
+    slots: float = 0
     busy: float = 0.0
     waited: float = 0.0
     updates: int = 0
 
     def add(self, other: Speed) -> None:
         """Add the counts of another `Speed`."""
-        for name in vars(self):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        _add(vars(self), vars(other))
 
     @contextmanager
     def time(self, part: str) -> Iterator[None]:
         """Time an update with its data ("busy"), or the wait for these ("waited")."""
         began = time.perf_counter()
         yield
-        setattr(self, part, getattr(self, part) + time.perf_counter() - began)
+        _add(vars(self), {part: time.perf_counter() - began})
 
     def count(self, update: Update, tokens: int) -> None:
         """Count an update with this many tokens."""
-        self.updates += 1
-        self.tokens += tokens
-        self.real += sum(batch.num_real for batch in update.batches)
-        self.slots += sum(batch.num_slots for batch in update.batches)
+        _add(vars(self), {"updates": 1, "tokens": tokens})
+        for batch in update.batches:
+            _add(vars(self), {"real": batch.num_real, "slots": batch.num_slots})
 
     def all_ranks(self, total: Callable[[dict[str, float]], dict[str, float]]) -> None:
         """Sum slots over all ranks; `tokens` is counted over all ranks already."""
-        sums = total({"real": float(self.real), "slots": float(self.slots)})
-        self.real = int(sums["real"])
-        self.slots = int(sums["slots"])
+        vars(self).update(total({"real": self.real, "slots": self.slots}))
 
     def values(self) -> dict[str, float]:
         """Tokens and real slots a second, and the shares of padding and of waiting for data."""
@@ -244,8 +262,8 @@ class Noise:
             return  # only one rank had texts: its micro-batch was the whole update
         signal = (texts * norm**2 - few * norm2) / (texts - few)
         spread = (norm2 - norm**2) / (1 / few - 1 / texts)
-        self.state[0] = self.decay * self.state[0] + (1 - self.decay) * signal
-        self.state[1] = self.decay * self.state[1] + (1 - self.decay) * spread
+        for number, value in enumerate((signal, spread)):
+            self.state[number] = self.decay * self.state[number] + (1 - self.decay) * value
         self.state[2] += 1
 
     @property

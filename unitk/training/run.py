@@ -63,8 +63,9 @@ class Run:
         averaged = config.ema, config.average_last
         self.average = Average(self.model, *averaged) if any(averaged) else None
         self.progress = self._restore_progress()
-        carried = snapshot.load_carry(start.resumed, self.device)
-        self.stateful = StatefulRows(config.stateful_rows, carried)
+        self.stateful = StatefulRows(
+            config.stateful_rows, snapshot.load_carry(start.resumed, self.device)
+        )
         self.progress.products = self._choose_products()
         self.means = Means(**self.progress.means)
         self.speed = Speed()
@@ -111,8 +112,9 @@ class Run:
         """Put a resumed run's states back; returns how far it is, a new one at the beginning."""
         if (resumed := self.start.resumed) is None:
             return Progress()
-        states = self.plan.optimizers, self.average
-        progress = snapshot.restore(resumed, self.model, *states, self.ranks)
+        progress = snapshot.restore(
+            resumed, self.model, self.plan.optimizers, self.average, self.ranks
+        )
         if self.start.new_epoch:
             progress.epoch += 1
             progress.cursor = 0
@@ -140,9 +142,13 @@ class Run:
         config = self.config
         arch = self.model.config
         eager = self.device.type == "cpu" and self.precision == "fp32" and not config.compile
-        rows = config.max_tokens
-        widths = (arch.width, arch.ffn_width)
-        products = choose_products(config.products, eager, self.progress.products, rows, widths)
+        products = choose_products(
+            config.products,
+            eager,
+            self.progress.products,
+            config.max_tokens,
+            (arch.width, arch.ffn_width),
+        )
         if products is None:
             return None
         return self.ranks.all_gather_texts(" ".join(products))[0].split()

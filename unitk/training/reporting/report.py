@@ -144,8 +144,8 @@ def _unread(parsed: Parsed, data: Data) -> Iterator[str]:
 
 def _per_epoch(feed: Feed) -> float:
     """The examples of the first epoch, with the weights applied."""
-    bounds, weights = feed.examples.bounds(0), feed.examples.weights(0)
-    return float((weights * np.ones(len(bounds))).sum())
+    examples = feed.examples
+    return float(np.broadcast_to(examples.weights(0), len(examples.bounds(0))).sum())
 
 
 def train_line(run: Run, values: Mapping[str, float]) -> str:
@@ -169,10 +169,9 @@ def seconds_left(run: Run) -> float | None:
 
 def early_lines(run: Run) -> tuple[str, str]:
     """The values since the last event, which is not due yet; and how long a long run will take."""
-    at = run.progress
-    losses = run.means.values("train", run.start.data.train.loss_weights(at.step, run.total))
     left = seconds_left(run)
-    values = losses | run.speed.values()  # the slots are those of this rank
+    # the slots are those of this rank
+    values = run.means.values("train", run.means.weights) | run.speed.values()
     time = f"{duration_text(left)} to go at {values['tokens/s']:,.0f} tokens/s" if left else ""
     return train_line(run, values), time if left and left >= LONG else ""
 
@@ -233,10 +232,11 @@ def anonymous(run: Run, text: str) -> str:
     """A text with the names of folders instead of their paths on this machine."""
     config = run.config
     start = run.start
-    named: list[Path | None] = []
-    for path in filter(None, [start.init_from, start.resumed, *start.init_towers.values()]):
-        # of a run's checkpoint the run's name is kept
-        named.append(path.parents[1] if path.parent.name == "checkpoints" else path)
+    given = filter(None, [start.init_from, start.resumed, *start.init_towers.values()])
+    # of a run's checkpoint the run's name is kept
+    named: list[Path | None] = [
+        path.parents[1] if path.parent.name == "checkpoints" else path for path in given
+    ]
     named += [config.save_dir, start.run.path, config.user_dir, config.config, config.init_from]
     named += [path for path, _ in config.weighted_data] + [path for _, path in config.named_valid]
     paths = [path for path in named if path is not None]

@@ -27,7 +27,7 @@ class Updater(Protocol):
     def begin(self, update: Update) -> dict[str, float]: ...
     def compute(self, update: Update) -> Passed: ...
     def update_waiting(self, update: Update) -> None: ...
-    def record(self, computed: Passed, norm: float, texts: int) -> None: ...
+    def record(self, computed: Passed, norm: float, update: Update) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Late:
         if math.isfinite(run.norm) and math.isfinite(total):
             sum_of = dict(zip(pending.names, sums, strict=True))
             own = Passed(sum_of, pending.counts, total, norm)
-            self.steps.record(own, run.norm, len(pending.update.ids))
+            self.steps.record(own, run.norm, pending.update)
             return True
         run.plan.zero_grad()  # the gradients of the next update, which is computed again
         now = at.step, at.epoch
