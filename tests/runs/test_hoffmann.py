@@ -25,9 +25,11 @@ def losses(law, noise=0.0):
 def test_a_law_is_found_again():
     found = fit(*zip(*RUNGS, strict=True), losses(TRUE))
     far = 2e7, 4e7
-    assert found.law.loss(*far) == pytest.approx(TRUE.loss(*far), abs=5e-3)
-    assert found.law.alpha == pytest.approx(TRUE.alpha, rel=0.1)
-    assert found.law.beta == pytest.approx(TRUE.beta, rel=0.1)
+    assert found.law.loss(*far) == pytest.approx(TRUE.loss(*far), abs=1e-4)
+    assert vars(found.law) == pytest.approx(vars(TRUE), rel=1e-3)
+    for name, value in vars(TRUE).items():
+        _, low, high = found.interval(name)
+        assert low - 1e-3 < value < high + 1e-3
 
 
 def test_a_noisy_law_lies_in_its_interval():
@@ -58,6 +60,8 @@ def test_numbers_are_never_negative():
         (RUNGS[:5], "6 rungs .*5"),
         ([(1e6, 1e6 + i) for i in range(7)], "--sizes"),
         ([(1e6 + i, 1e6) for i in range(7)], "--tokens"),
+        ([(1e6 + i % 2, 1e6 + i) for i in range(7)], "--sizes"),
+        ([(1e6 + i, 1e6 + i % 2) for i in range(7)], "--tokens"),
     ],
 )
 def test_what_cannot_be_fitted(rungs, named):

@@ -10,7 +10,7 @@ from unitk.errors import NonFiniteError, UsageError
 from unitk.options.config import parse
 from unitk.runs import hoffmann, jobs, scale
 
-SIZES, BUDGETS = ("16x1", "32x1"), (800, 1200, 1600, 2000)
+SIZES, BUDGETS = ("16x1", "24x1", "32x1"), (800, 1200, 2000)
 
 
 @pytest.fixture
@@ -37,19 +37,19 @@ def test_a_ladder_is_trained_fitted_and_not_trained_again(base, tmp_path, monkey
     assert found == json.loads((tmp_path / "s/scale.json").read_text()) | {"fits": found["fits"]}
     rows = found["rungs"]
     assert [row["rung"] for row in rows if row["held_out"]] == ["32x1-2000"]
-    assert len(rows) == 8 and all(row["loss"] > 0 for row in rows)
+    assert len(rows) == 9 and all(row["loss"] > 0 for row in rows)
     assert rows[0]["weights"] < rows[-1]["weights"] and rows[0]["tokens"] < rows[-1]["tokens"]
     stored = load_file(tmp_path / "s/lm/32x1-2000/last/model.safetensors")
     assert rows[-1]["weights"] == sum(tensor.numel() for tensor in stored.values())
-    assert [one["updates"] for one in found["plan"]] == [2, 3, 4, 5] * 2
+    assert [one["updates"] for one in found["plan"]] == [2, 3, 5] * 3
     fitted = found["fits"]["lm"]
     assert fitted["measured"] == rows[-1]["loss"]
     text = "\n".join(scale.ladder_lines(found))
     assert "predicted" in text and f"{fitted['measured']:.4f}" in text
-    assert fitted["fitted"][-1] == fitted["predicted"][0] and len(fitted["fitted"]) == 8
+    assert fitted["fitted"][-1] == fitted["predicted"][0] and len(fitted["fitted"]) == 9
     page = (tmp_path / "s/scale.md").read_text().splitlines()
     table = [line.split("|")[1:-1] for line in page if line.startswith("|")]
-    assert len(table) == 10 and {len(row) for row in table} == {8}
+    assert len(table) == 11 and {len(row) for row in table} == {8}
     off = rows[-1]["loss"] - fitted["fitted"][-1]
     assert float(table[-1][6]) == pytest.approx(off, abs=1e-4) and "held out" in table[-1][7]
     config = (tmp_path / "s/lm/16x1-800/config.yaml").read_text()
@@ -61,8 +61,8 @@ def test_a_ladder_is_trained_fitted_and_not_trained_again(base, tmp_path, monkey
     monkeypatch.setattr(jobs, "train_job", never)
     monkeypatch.setattr(scale, "measure_sizes", never)
     assert scale.scale(options(tmp_path / "s"), base)["rungs"] == rows
-    with pytest.raises(UsageError, match="--save-dir .* --sizes 16x1,32x1, not 16x1,48x1"):
-        scale.scale(options(tmp_path / "s", sizes="16x1,48x1"), base)
+    with pytest.raises(UsageError, match="--save-dir .* --sizes 16x1,24.*, not 16x1,24x1,48x1"):
+        scale.scale(options(tmp_path / "s", sizes="16x1,24x1,48x1"), base)
     (tmp_path / "s/scale.json").write_text(json.dumps(found | {"plan": found["plan"][:2]}))
     with pytest.raises(UsageError, match="scale.json: .* damaged"):
         scale.scale(options(tmp_path / "s"), base)
@@ -72,15 +72,15 @@ def test_a_ladder_without_finite_losses_names_the_rungs(base, tmp_path, monkeypa
     """What is known of the rungs is written before."""
     monkeypatch.setattr(scale, "train_all", lambda *_: None)
     monkeypatch.setattr(scale, "measure_sizes", lambda *_: [{"seconds": 1.0, "bytes": 1}])
-    with pytest.raises(NonFiniteError, match="lm/16x1-800, lm/16x1-1200, .* of 8 in .*--lr"):
+    with pytest.raises(NonFiniteError, match="lm/16x1-800, lm/16x1-1200, .* of 9 in .*--lr"):
         scale.scale(options(tmp_path / "s"), base)
-    assert len(json.loads((tmp_path / "s/scale.json").read_text())["rungs"]) == 8
+    assert len(json.loads((tmp_path / "s/scale.json").read_text())["rungs"]) == 9
 
 
 def test_a_plan_writes_nothing(base, tmp_path, capsys):
     found = scale.scale(options(tmp_path / "s", plan="on", held_out="48x1-4k"), base)
     assert not (tmp_path / "s").exists()
-    assert found["plan"][-1]["rung"] == "48x1-4000" and len(found["plan"]) == 9
+    assert found["plan"][-1]["rung"] == "48x1-4000" and len(found["plan"]) == 10
     assert all(one["seconds"] > 0 and one["bytes"] > 0 for one in found["plan"])
     assert "1 at" in scale.ladder_lines(found)[-1]
 
@@ -100,7 +100,7 @@ def test_a_plan_writes_nothing(base, tmp_path, capsys):
         ({"tokens": "800"}, [], "6 rungs"),
         ({"sizes": "16x1,16x1"}, [], "--sizes .*16x1 "),
         ({"tokens": "800,800"}, [], "--tokens .*800 "),
-        ({"sizes": "16x1,16384x40"}, [], "16384x40 of --sizes .*GB"),
+        ({"sizes": "16x1,24x1,16384x40"}, [], "16384x40 of --sizes .*GB"),
         ({"sizes": "16x1,33x1"}, [], "33x1 of --sizes .*divisor"),
         ({"held_out": "0x1-4k"}, [], "0x1 of --sizes or --held-out: .*at least 1"),
         ({}, ["--arch.num_layers", "3"], "--arch.num-layers excludes .*--sizes"),
@@ -117,7 +117,7 @@ def test_what_cannot_be_a_ladder(more, words, named, base, tmp_path, monkeypatch
 
 def test_objectives_have_ladders_of_their_own(base, tmp_path):
     rungs = scale.ladder(options(tmp_path, tasks="lm,mlm"), base)
-    assert scale.tasks_of(rungs) == ["lm", "mlm"] and len(rungs) == 16
+    assert scale.tasks_of(rungs) == ["lm", "mlm"] and len(rungs) == 18
     assert {rung.trial.start.run.path.parent.name for rung in rungs[::8]} == {"lm", "mlm"}
 
 

@@ -4,7 +4,7 @@
 
 The paper minimizes Huber losses of logarithms from many beginnings. Given the exponents, the other
 three numbers are those of a linear problem with numbers of at least 0. So it is solved here for a
-grid of exponents, which is refined three times: there are no beginnings to choose. Intervals are
+grid of exponents, refined around the best pair: there are no beginnings to choose. Intervals are
 over fits to rungs that are drawn with replacement.
 """
 
@@ -22,7 +22,9 @@ from unitk.errors import require
 Doubles = npt.NDArray[np.float64]
 LEAST = 6
 """Rungs that a fit needs: it has five numbers."""
-LOW, HIGH, POINTS, REFINEMENTS = 0.05, 1.2, 12, 4
+LOW, HIGH, POINTS = 0.05, 1.2, 12
+GRIDS, FINEST = 60, 1e-4
+"""The most grids, and the relative distance of the exponents of the last one."""
 DRAWS, LEVEL = 100, 0.95
 HUBER = 1e-3
 """Residual of the logarithm from which on a rung counts linearly (Hoffmann et al.: 10^-3)."""
@@ -67,13 +69,13 @@ class Fit:
 
 
 def check_rungs(sizes: Collection[object], budgets: Collection[object]) -> None:
-    """Raise a UsageError for fewer rungs than `LEAST`, or sizes or budgets that are all one."""
+    """Raise a UsageError for fewer rungs than `LEAST`, or fewer than three sizes or budgets."""
     require(
         len(sizes) >= LEAST,
         f"--sizes, --tokens: a fit needs {LEAST} rungs beside the held-out one, got {len(sizes)}",
     )
     for values, name in ((sizes, "--sizes"), (budgets, "--tokens")):
-        require(len({*values}) > 1, f"a fit needs several {name}, got one")
+        require(len({*values}) > 2, f"{name}: a fit needs three or more, got {len({*values})}")
 
 
 def fit(weights: Sequence[float], tokens: Sequence[float], losses: Sequence[float]) -> Fit:
@@ -88,8 +90,8 @@ def fit(weights: Sequence[float], tokens: Sequence[float], losses: Sequence[floa
     draws = list[Law]()
     while len(draws) < DRAWS:
         sample = rungs[:, rng.integers(count, size=count)]
-        # three numbers of either exponent are not known from one size or budget
-        if all(len(np.unique(row)) > 1 for row in sample[:2]):
+        # an exponent, its factor and the floor are not known from two sizes or budgets
+        if all(len(np.unique(row)) > 2 for row in sample[:2]):
             draws.append(fit_once(sample))
     return Fit(law, draws)
 
@@ -103,7 +105,7 @@ def fit_once(rungs: Doubles) -> Law:
     step = (HIGH / LOW) ** (1 / (POINTS - 1))
     best = np.inf
     law = Law(0, 0, 0, 0, 0)
-    for _ in range(1 + REFINEMENTS):
+    for _ in range(GRIDS):
         alpha, beta = (grid.ravel() for grid in np.meshgrid(alphas, betas))
         # [G, R, 3]: what floor, A and B are multiplied by, for each pair of exponents
         terms = np.stack(
@@ -120,16 +122,20 @@ def fit_once(rungs: Doubles) -> Law:
         # linear beyond HUBER, so that one run that went wrong does not bend the law
         costs = np.where(size < HUBER, size**2 / 2, HUBER * (size - HUBER / 2)).sum(1)
         at = int(costs.argmin())
+        inner = True
         if costs[at] < best:
+            inner = alphas[0] < alpha[at] < alphas[-1] and betas[0] < beta[at] < betas[-1]
             best = costs[at]
             floor, of_weights, of_tokens = map(float, numbers[at])
             law = Law(floor, of_weights, of_tokens, float(alpha[at]), float(beta[at]))
-        # a finer grid around the best pair
+        if step - 1 < FINEST:
+            break
+        # a grid around the best pair, finer if that is not at the edge of the last one
         alphas, betas = (
             np.geomspace(exponent / step, exponent * step, 7).clip(LOW, HIGH)
             for exponent in (law.alpha, law.beta)
         )
-        step **= 0.5
+        step **= 0.5 if inner else 1.0
     return law
 
 

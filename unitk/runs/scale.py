@@ -61,7 +61,7 @@ class Options(Checked):
     What stands behind -- is a `unitk train` without --save-dir and length. A measured plan comes
     first. The same command goes on after a stop.
 
-    unitk scale --sizes 64x2,128x2 --tokens 1M,2M --save-dir s -- --data d
+    unitk scale --sizes 64x2,96x3,128x4 --tokens 1M,2M,4M --save-dir s -- --data d
     """
 
     sizes: tuple[str, ...]
