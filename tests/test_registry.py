@@ -46,6 +46,8 @@ def test_a_near_miss_is_suggested():
         registry.get("task", "glm_infll")
     with pytest.raises(UsageError, match="known: .*glm_infill"):
         registry.get("task", "zzz")
+    with pytest.raises(UsageError, match="list arch"):
+        registry.get("arch", "zzz")  # nearly two hundred
     with pytest.raises(UsageError, match="unknown kind 'tsak'; .*mean task"):
         registry.register("tsak", "x")
 

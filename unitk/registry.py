@@ -17,7 +17,7 @@ import importlib.util
 import pkgutil
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -79,8 +79,10 @@ def get(kind: str, name: str, option: str | None = None, known: Sequence[str] = 
     """The component of that name, or a `UsageError` with the nearest of all or of those `known`."""
     if not has(kind, name):
         known = known or names(kind)
-        all_names = f" (known: {', '.join(known)})"
-        near = hint("choice", name, known) or nearest(name, known) or all_names
+        listed = f" (known: {', '.join(known)})"
+        if len(known) > 50:
+            listed = f"; unitk list {kind} names all"
+        near = hint("choice", name, known) or nearest(name, known) or listed
         raise UsageError(f"{option or '--' + kind}: there is no {kind} {name!r}{near}")
     return _entries[kind][name]
 
@@ -165,24 +167,22 @@ def load_plugins(user_dir: Path | None = None) -> None:
             _loaded.add(str(path))
 
 
-def hint(role: str, name: str, known: Iterable[str]) -> str:
+def hint(role: str, name: str, known: Collection[str]) -> str:
     """`; fairseq's ... is ... here` if an "option" or "choice" has that name in another toolkit.
 
     Classes that know such names are registered; they are asked when an error is about to be raised.
     """
-    options = list(known)
-    hints = (getattr(_entries[HINT][toolkit], role)(name, options) for toolkit in names(HINT))
+    hints = (getattr(_entries[HINT][toolkit], role)(name, known) for toolkit in names(HINT))
     return next(filter(None, hints), "")
 
 
-def nearest(given: str, known: Iterable[str]) -> str:
+def nearest(given: str, known: Collection[str]) -> str:
     """`; did you mean ...?` for a near miss or a beginning, otherwise nothing."""
-    names = list(known)
     close = list[str]()
     if given.strip("-"):  # every name begins with nothing
-        close = difflib.get_close_matches(given, names, 1, 0.85)  # --hypotheses for --hypothesis
-        close += [name for name in names if name.startswith(given) and name not in close]
-    close = close[:3] or difflib.get_close_matches(given, names)
+        close = difflib.get_close_matches(given, known, 1, 0.85)  # --hypotheses for --hypothesis
+        close += [name for name in known if name.startswith(given) and name not in close]
+    close = close[:3] or difflib.get_close_matches(given, known)
     return f"; did you mean {' or '.join(close)}?" if close else ""
 
 

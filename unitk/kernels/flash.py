@@ -46,5 +46,10 @@ def attend(
 
 def fits(slots: Tensor, dtype: torch.dtype, key_width: int) -> bool:
     """Whether the kernel computes attention over these slots in this dtype."""
-    able = slots.is_cuda and torch.cuda.get_device_capability(slots.device) >= (8, 0)
-    return able and dtype.itemsize == 2 and key_width % 8 == 0 and key_width <= 256
+    return (
+        slots.is_cuda
+        and torch.cuda.get_device_capability(slots.device) >= (8, 0)
+        and dtype.itemsize == 2
+        and key_width % 8 == 0
+        and key_width <= 256
+    )

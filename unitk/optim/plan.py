@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import Any, cast
@@ -148,7 +148,7 @@ def rate_factor(model: nn.Module, name: str, rule: GroupRule, distance: int) -> 
 
 
 def divide(
-    named: dict[str, nn.Parameter], all_names: Iterable[str], rules: Sequence[GroupRule]
+    named: dict[str, nn.Parameter], all_names: Collection[str], rules: Sequence[GroupRule]
 ) -> list[tuple[GroupRule, dict[str, nn.Parameter]]]:
     """The parameters that each rule is the first one to match; the last one has what is left.
 
@@ -223,7 +223,7 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
             named[name].requires_grad_(False)
 
 
-def match_names(pattern: str, named: Iterable[str], option: str) -> list[str]:
+def match_names(pattern: str, named: Collection[str], option: str) -> list[str]:
     """The names that match a pattern such as `layers.0.*`; `UsageError` if none does."""
     names = [name for name in named if fnmatchcase(name, pattern)]
     if not names:

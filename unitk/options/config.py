@@ -368,8 +368,11 @@ def _unknown(
         return []
     if not key:
         bare = next((name for name in BARE if name in flat), "")
-        hints = {word: f"; did you mean --{bare} {word}?" if bare else "" for word in setting.words}
-        return [f"unexpected word {w!r}: options begin with --{hint}" for w, hint in hints.items()]
+        return [
+            f"unexpected word {word!r}: options begin with --"
+            + (f"; did you mean --{bare} {word}?" if bare else "")
+            for word in setting.words
+        ]
     where = "" if setting.where.startswith("-") else f" (in {setting.where})"
     shown = flag(key) if where else setting.where
     spelled = [flag(own) for own in known.get("task", []) if own.endswith(f".{name}")]

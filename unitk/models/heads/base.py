@@ -164,7 +164,7 @@ class Heads(nn.ModuleDict):
     def get(self, name: str) -> Head:
         """The output layer with the name that an ask gives."""
         if name not in self:
-            hint = nearest(name, self) or f" (it has: {', '.join(self)})"
+            hint = nearest(name, [*self]) or f" (it has: {', '.join(self)})"
             if ":" in name:
                 hint += f"; --arch.heads {name} adds one, with :SIZE if it needs one"
             raise UsageError(f"--arch has no output layer {name!r}{hint}")
