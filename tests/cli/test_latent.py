@@ -226,6 +226,7 @@ def test_probe_prints_a_row_for_each_number_of_labels(latent, tmp_path):
     assert lines[2] == ["all", "1.000", ""] and lines[3][1] == "0.500"
     found = records(latent("probe", flags=flags + " --feature mean --output-format jsonl"))
     assert [one["per_class"] for one in found] == [2, 0] and found[1]["deviation"] is None
+    assert [one["seeds"] for one in found] == [3, 1]  # all texts are one draw
 
 
 def test_every_verb_has_a_help_page(capsys):

@@ -243,7 +243,7 @@ def probe(options: config.Probe, open_space: Opened) -> Outcome:
         )
         deviation = float(np.std(right, ddof=1)) if len(right) > 1 else None
         row = {"per_class": number, "mean": float(np.mean(right)), "deviation": deviation}
-        rows.append({**row, "feature": options.feature, "seeds": options.seeds})
+        rows.append({**row, "feature": options.feature, "seeds": len(right)})
     frequent = max(map(test_classes.count, set(test_classes))) / len(test_classes)
     return Outcome(rows, partial(probe_lines, rows, frequent))
 
