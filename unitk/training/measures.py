@@ -190,17 +190,21 @@ class Speed:
         """Time an update with its data ("busy"), or the wait for these ("waited")."""
         began = time.perf_counter()
         yield
-        _add(vars(self), {part: time.perf_counter() - began})
+        setattr(self, part, getattr(self, part) + time.perf_counter() - began)
 
     def count(self, update: Update, tokens: int) -> None:
         """Count an update with this many tokens."""
-        _add(vars(self), {"updates": 1, "tokens": tokens})
+        self.updates += 1
+        self.tokens += tokens
         for batch in update.batches:
-            _add(vars(self), {"real": batch.num_real, "slots": batch.num_slots})
+            self.real += batch.num_real
+            self.slots += batch.num_slots
 
     def all_ranks(self, total: Callable[[dict[str, float]], dict[str, float]]) -> None:
         """Sum slots over all ranks; `tokens` is counted over all ranks already."""
-        vars(self).update(total({"real": self.real, "slots": self.slots}))
+        sums = total({"real": self.real, "slots": self.slots})
+        self.real = sums["real"]
+        self.slots = sums["slots"]
 
     def values(self) -> dict[str, float]:
         """Tokens and real slots a second, and the shares of padding and of waiting for data."""
