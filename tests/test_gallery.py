@@ -12,6 +12,7 @@ from pictures import WORKED, matrix
 from unitk import registry
 
 ROOT = Path(__file__).resolve().parents[1]
+pytestmark = pytest.mark.usefixtures("own_registry")  # the page shows plug-ins, too
 
 
 @pytest.fixture(scope="module")

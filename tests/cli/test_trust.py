@@ -77,7 +77,7 @@ class TheirOwn(LM):
 """
 
 
-def test_a_checkpoint_that_needs_a_plug_in_names_it(copy, tmp_path, toy_data):
+def test_a_checkpoint_that_needs_a_plug_in_names_it(copy, tmp_path, toy_data, own_registry):
     state = json.loads((copy / "state.json").read_text())
     for name in ("theirs", "for_load"):
         (tmp_path / name).mkdir()
