@@ -60,6 +60,14 @@ def test_means_are_of_the_words(generator):
     assert not generator.embed(["", text])[0].any()
 
 
+def test_no_texts_have_vectors_of_the_same_width(generator):
+    one = generator.embed(toy_lines(1))
+    for none in (generator.embed([]), generator.embed([""])[:0]):
+        assert (none.shape, none.dtype) == ((0, one.shape[1]), one.dtype)
+    assert np.concatenate([one, generator.embed([])]).tobytes() == one.tobytes()
+    assert generator.embed([], pool="none") == []
+
+
 def test_layers_of_packed_rows_are_those_of_single_ones(generator):
     if type(generator.task).__name__ == "BiLM":  # its words are made of their characters
         pytest.skip("tests/models/recurrent/test_elmo.py")

@@ -224,8 +224,9 @@ class Generator(SourceEncoder):
         With pool="none", the result is a list of the states of each text, [T, D].
         """
         config = make_config(EmbedConfig, options)
-        vectors = embed(self.model, self.task, self.encode(split_parts(texts)), config)
-        return vectors if config.pool == "none" else np.array(vectors)
+        # an empty text more: there is a width where there are no others
+        vectors = embed(self.model, self.task, [*self.encode(split_parts(texts)), []], config)
+        return vectors[:-1] if config.pool == "none" else np.array(vectors)[:-1]
 
     def predict(
         self, texts: str | Sequence[str | Sequence[str]], **options: Unpack[PredictOptions]
@@ -401,11 +402,10 @@ class Generator(SourceEncoder):
             scorer = TargetScorer(self.model, self.task, self._word_protocol("--contrast"))
             best = contrast(scorer, prompt, best, config)
         spell = partial(self.task.text, prompt.source)
-        limit = prompt.constraint.max_len
         vocab = self.task.source_vocab
         words = (vocab.decode(ids[ids < len(vocab)]) for ids in prompt.source)  # without fillers
         source = " ".join(words) if config.repeat_cost else ""
-        return choose_outputs(spell, best, config, self.protocol, limit, source)
+        return choose_outputs(spell, best, config, self.protocol, prompt.constraint.max_len, source)
 
     def scores(
         self,
