@@ -90,6 +90,7 @@ def test_flags_are_parsed_by_the_fields_type():
         (["--lr", "--resume"], "--lr needs a value"),
         (["--lr", "1", "--lr", "2"], "--lr is given twice: 1 and 2"),
         (["--resume=maybe"], "--resume must be on or off"),
+        (["--resume", "maybe"], "--resume must be on or off, got 'maybe'"),
         (["--mode", "slwo"], "--mode must be one of fast, slow, got 'slwo'; did you mean slow"),
         (["--betas", "1"], r"--betas must be 2 values \(number,number\), got '1'"),
         (["word"], "unexpected word 'word'"),
@@ -100,6 +101,11 @@ def test_flags_are_parsed_by_the_fields_type():
 def test_mistakes_name_the_option(argv, message):
     with pytest.raises(UsageError, match=message.replace("?", r"\?")):
         read(*argv)
+
+
+def test_a_word_behind_a_switch_is_one_of_the_verbs_words_if_it_takes_any():
+    given = parse("test", Options, ["--resume", "a"], positional="input")
+    assert given.main.input == (Path("a"),) and given.main.resume
 
 
 def test_a_config_file_has_the_same_words_and_flags_win(tmp_path):

@@ -215,7 +215,8 @@ def _split(
     argv: Sequence[str], main: type, positional: str | None
 ) -> Iterator[tuple[str, str | None, str]]:
     """Yield the key, the value and the flag of each option in a command line."""
-    switches = {option.name for option in options(main) if option.type is bool}
+    # behind a switch stands one of the verb's words, if it takes any, else the switch's value
+    switches = {option.name for option in options(main) if option.type is bool and positional}
     lists = {option.name for option in options(main) if get_origin(option.type) is tuple}
     words = list(argv)
     while words:
