@@ -112,8 +112,7 @@ class Generator(SourceEncoder):
         given = {**self.defaults, **options}
         ids, config = self.read(split_parts(texts), self._build_config(options), given)
         config.idle("has no effect without blanks", "rerank")
-        cut = bool(self.task.trained.max_source) if truncate is None else truncate
-        sources = Sources(ids, self.constraints(prefixes, constraints), cut)
+        sources = Sources(ids, self.constraints(prefixes, constraints), truncate)
         outputs = self.outputs(sources, config, alignment_layer)
         rows = [
             best if sum(map(len, source)) else [NO_WORDS]
@@ -148,8 +147,7 @@ class Generator(SourceEncoder):
             "--nbest and --best-of must be 1, and --beam 1 or --sampling on",
         )
         ids, config = self.read(split_parts([text]), config, {**self.defaults, **options})
-        cut = bool(self.task.trained.max_source) if truncate is None else truncate
-        sources = Sources(ids, self.constraints([prefix] if prefix else []), cut)
+        sources = Sources(ids, self.constraints([prefix] if prefix else []), truncate)
 
         def work(tell: Callable[[str], None]) -> str:
             def on_step(_: int, written: Ids) -> None:
@@ -274,8 +272,7 @@ class Generator(SourceEncoder):
         given = {**self.defaults, **options}
         ids, config = self.read(split_parts(texts), self._build_config(options, scores=True), given)
         config.idle("has no effect with targets", *options.keys() - config.scored(config.search))
-        cut = bool(self.task.trained.max_source) if truncate is None else truncate
-        sources = Sources(ids, truncate=cut)
+        sources = Sources(ids, truncate=truncate)
         scored = self.scores(sources, self._ids(targets, "targets"), config, alignment_layer)
         return [(outputs or [NO_WORDS])[0] for outputs in scored]
 
@@ -340,10 +337,13 @@ class Generator(SourceEncoder):
         if not all(ids):
             driver.check_from_nothing()
         constraints = sources.constraints or [Constraint()] * len(ids)
+        cut = sources.truncate
+        if cut is None:
+            cut = bool(self.task.trained.max_source)
         require(len(constraints) == len(ids), "prefixes and constraints: one for each source")
         pairs = zip(ids, constraints, strict=True)
         return [
-            driver.prompt(number, source, constraint, config, sources.truncate)
+            driver.prompt(number, source, constraint, config, cut)
             for number, (source, constraint) in enumerate(pairs, sources.first)
             if sum(map(len, source)) or not source
         ]

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from unitk.decoding.config import SEARCH_PRESETS, GenerateConfig
 from unitk.decoding.constraints.base import Constraints
-from unitk.decoding.constraints.rules import Rules, phrases_to_avoid
+from unitk.decoding.constraints.rules import Rules, tabulate_phrases
 from unitk.errors import NonFiniteError, UsageError
 from unitk.models.state import put
 from unitk.slots import Floats, Ids, Protocol
@@ -136,15 +136,14 @@ class Search:
 
         def fill(value: float, *more: int) -> Tensor:
             kind = torch.int64 if isinstance(value, int) else torch.float32
-            return torch.full(
-                (len(homes), self.config.width, *more), value, dtype=kind, device=device
-            )
+            return homes.new_full((len(homes), self.config.width, *more), value, dtype=kind)
 
+        inputs = request.constraints.by_input
         # one table [B, 3 + P] on the host, moved to the device once; -1: any word may follow
         width = self.rules.begin + 1
         table = [
             [c.min_len, c.max_len, c.apart, *c.prefix, *[-1] * (width - len(c.prefix))]
-            for c in request.constraints.by_input
+            for c in inputs
         ]
         least, limit, apart, prefix = torch.tensor(table, device=device).split([1, 1, 1, width], 1)
         return State(
@@ -154,7 +153,7 @@ class Search:
             limit=limit,
             apart=apart,
             prefix=prefix,
-            avoid=phrases_to_avoid(request.constraints.by_input).to(device),
+            avoid=tabulate_phrases([c.avoid for c in inputs], at_end=True).to(device),
             score=fill(0.0),
             count=fill(0),
             blank=fill(0),

@@ -283,11 +283,10 @@ class ScoreRoute(DecodingRoute):
         )
         sources, config = self.read()
         ids_of_targets = [ids for (ids,) in self.encode([[target] for target in targets])]
-        cut = bool(self.generator.task.trained.max_source)
 
         def score(pairs: list[Any], report: route.Report) -> list[list[Output]]:
             ids, outputs = zip(*pairs, strict=True)
-            scored = Sources(ids, truncate=cut)
+            scored = Sources(ids, truncate=None)
             return self.generator.scores(scored, outputs, config, watch=Watcher(report))
 
         def answer(results: list[list[Output]]) -> Any:

@@ -9,7 +9,7 @@ from rounding import near
 
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.constraints.base import Constraint, Constraints, WordRules, word_rules
-from unitk.decoding.constraints.rules import Rules, phrases_to_avoid
+from unitk.decoding.constraints.rules import Rules, tabulate_phrases
 from unitk.decoding.decode import generate
 from unitk.errors import DataError, UsageError
 from unitk.slots import Protocol
@@ -140,7 +140,7 @@ def test_phrases_of_an_input_equal_a_loop():
         own = [[tuple(rng.integers(4, size=size).tolist()) for size in row] for row in sizes]
         written = rng.integers(4, size=(3, rng.integers(0, 9)))
         scores = torch.zeros(3, 5)
-        avoid = phrases_to_avoid([Constraint(avoid=tuple(phrases)) for phrases in own])
+        avoid = tabulate_phrases([tuple(phrases) for phrases in own], at_end=True)
         count = torch.zeros(3, dtype=torch.int64)
         rules = rules_of(GenerateConfig(), Protocol(end=4))
         rules.forbid(scores, torch.as_tensor(written), count, count, avoid_RPL=avoid)

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -158,26 +158,26 @@ class SpanColumn(Form):
 class Classes(Form):
     """A row for each class of a record."""
 
+    behind: ClassVar[int | slice] = 1  # where the numbers behind the record stand
+
     def rows(self, label: Label, record: int, number: Callable[[str], int]) -> list[float]:
         return [value for name in label for value in (record, number(name))]
 
     def of(self, rows: Rows, documents: Ids, record: int) -> Rows:
         low, high = np.searchsorted(rows[:, 0], [record, record + 1])  # sorted by record
-        return rows[low:high, 1]
+        return rows[low:high, self.behind]
 
 
-class Links(Form):
+class Links(Classes):
     """A row for each entity that is named in the last part of a record."""
+
+    behind = slice(1, None)
 
     def names(self, label: Label) -> Label:
         return [name for _, _, name in label]
 
     def rows(self, label: Label, record: int, number: Callable[[str], int]) -> list[float]:
         return [value for a, b, name in label for value in (record, a, b, number(name))]
-
-    def of(self, rows: Rows, documents: Ids, record: int) -> Rows:
-        low, high = np.searchsorted(rows[:, 0], [record, record + 1])  # sorted by record
-        return rows[low:high, 1:]
 
     def shorten(self, labels: Rows, source: list[Ids]) -> tuple[list[Ids], Rows]:
         return source, labels[labels[:, 1] <= len(source[-1])]

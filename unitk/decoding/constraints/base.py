@@ -17,6 +17,9 @@ from unitk.vocab.base import Vocab
 HYPHENS = "-\u2010\u2011_/"
 """Characters that can stand inside a word, besides letters and digits."""
 
+Phrases = tuple[tuple[int, ...], ...]
+"""Runs of words."""
+
 
 @dataclass(frozen=True)
 class Constraint:
@@ -24,8 +27,8 @@ class Constraint:
 
     prefix: tuple[int, ...] = ()
     """The words that they begin with; of several blanks, the first one does."""
-    phrases: tuple[tuple[int, ...], ...] = ()  # runs of words that they contain, in any order
-    avoid: tuple[tuple[int, ...], ...] = ()  # runs of words that they do not contain
+    phrases: Phrases = ()  # runs of words that they contain, in any order
+    avoid: Phrases = ()  # runs of words that they do not contain
     min_len: int = 0  # fewest words of a blank
     max_len: int = 0  # most words of a blank
     apart: bool = False  # it does not begin inside a word

@@ -9,19 +9,19 @@ import torch
 from torch import Tensor
 
 from unitk.decoding.config import GenerateConfig
-from unitk.decoding.constraints.base import Constraint, Constraints
+from unitk.decoding.constraints.base import Constraints, Phrases
 from unitk.slots import Protocol
 
 
-def phrases_to_avoid(constraints: Sequence[Constraint]) -> Tensor:
-    """[B, N, L] the phrases that the outputs of each input avoid, with -1 in front of the shorter
-    ones, and -1 for those that are lacking."""
-    phrases_of = [constraint.avoid for constraint in constraints]
+def tabulate_phrases(phrases_of: Sequence[Phrases], at_end: bool = False) -> Tensor:
+    """[B, N, L] the phrases of each input, with -1 behind the shorter ones, or with `at_end` in
+    front of them, and -1 for those that are lacking."""
     length = max((len(phrase) for phrases in phrases_of for phrase in phrases), default=1)
-    table = torch.full((len(constraints), max(map(len, phrases_of)), length), -1)
+    table = torch.full((len(phrases_of), max(map(len, phrases_of)), length), -1)
     for row, phrases in zip(table, phrases_of, strict=True):
         for line, phrase in zip(row, phrases, strict=False):
-            line[length - len(phrase) :] = torch.tensor(phrase)
+            start = (length - len(phrase)) * at_end
+            line[start : start + len(phrase)] = torch.tensor(phrase)
     return table
 
 
@@ -79,7 +79,7 @@ class Rules:
 
         `written_RL` are their L words so far, the last `count_R` of them in the blank at hand,
         which needs `least_R`. Where `forced_R` is a word, not -1, only that can follow. Phrases
-        that a hypothesis itself avoids are `avoid_RPL`, as `phrases_to_avoid` gives them.
+        that a hypothesis itself avoids are `avoid_RPL`, as `tabulate_phrases` gives them.
         """
         if forced_R is not None:
             forced_R1 = forced_R[:, None]

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unitk.decoding.constraints.rules import tabulate_phrases
 from unitk.decoding.search import Hypothesis, Request, Search, best, draw, recent_words
 from unitk.slots import Ids
 
@@ -102,13 +103,7 @@ class Constrained(Search):
     def __init__(self, request: Request) -> None:
         super().__init__(request)
         phrases_of = [constraint.phrases for constraint in request.constraints.by_input]
-        count = max(map(len, phrases_of))
-        length = max(len(phrase) for phrases in phrases_of for phrase in phrases)
-        table = torch.full((len(phrases_of), count, length), -1)
-        for row, phrases in zip(table, phrases_of, strict=True):
-            for line, phrase in zip(row, phrases, strict=False):
-                line[: len(phrase)] = torch.tensor(phrase)
-        self.phrases = table.to(request.homes.device)
+        self.phrases = tabulate_phrases(phrases_of).to(request.homes.device)
         self.sizes = (self.phrases >= 0).sum(2)
         self.banks = 1 + max(sum(map(len, phrases)) for phrases in phrases_of)
         self.met = (self.sizes == 0)[:, None].repeat(1, self.config.beam, 1)

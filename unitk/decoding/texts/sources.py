@@ -31,8 +31,9 @@ class Sources:
     ids: Sequence[list[Ids]]
     """The ids of each part of each source; one without parts stands for nothing."""
     constraints: Sequence[Constraint] = ()  # one for each source, or none at all
-    truncate: bool = False
-    """Whether a source that is too long is shortened; otherwise it raises DataError."""
+    truncate: bool | None = False
+    """Whether a source that is too long is shortened; otherwise it raises DataError. None: it is
+    for a model that was trained on pairs."""
     first: int = 0  # the number of the first source among all inputs
 
 
