@@ -21,7 +21,7 @@ FORMS = {
 
 
 def record(form: str, i: int) -> dict[str, Any]:
-    """A record whose label follows from it: what stands behind `la`, and how often it is there."""
+    """A record whose label follows from its text: whether, or where, the word `lala` is in it."""
     words = toy_lines(i + 1)[i].lower().rstrip(".").split()
     marked = [*words[: i % 3], "lala", *words[i % 3 :]] if i % 2 else words
     text = " ".join(marked)

@@ -76,8 +76,8 @@ def poisson_counts(
 ) -> tuple[Ids, int]:
     """Lengths above 0 from Poisson(mean), and the number of zeros drawn until they reach `budget`.
 
-    The last length is cut to fit (BART, `DenoisingDataset` of fairseq). More than `most` zeros are
-    drawn again.
+    The last length is cut to fit (BART, `DenoisingDataset` of fairseq). A draw of more than
+    `max_zeros` zeros is repeated.
     """
     while True:
         lengths = rng.poisson(mean, int(budget / mean) + 8)

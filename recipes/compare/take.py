@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def taken(articles, limit):
-    """The articles with `wanted` questions of them, as evenly spaced as can be."""
+    """The articles with `limit` of their questions, evenly spaced, and how many these are."""
     total = sum(len(part["qas"]) for article in articles for part in article["paragraphs"])
     limit, number, kept = min(limit, total), -1, []
     for article in articles:

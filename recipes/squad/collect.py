@@ -26,7 +26,7 @@ def read(folder: Path, part: str) -> Any:
 
 
 def thinned(squad: Any, limit: int | None) -> Any:
-    """The questions whose answer has one place; of these `most`, at like distances."""
+    """The questions whose answer has one place; of these `limit`, evenly spaced."""
     paragraphs = [paragraph for article in squad["data"] for paragraph in article["paragraphs"]]
     for paragraph in paragraphs:
         paragraph["qas"] = [question for question in paragraph["qas"] if placed(question)]
