@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from unitk.models import attention
+from unitk.models.state import Reading
 from unitk.slots import Example, Slots, collate, probe, stay
 
 K = 64
@@ -107,9 +108,9 @@ def forward_backward(layers: int, slots: Tensor, qkv: Tensor, way: str) -> None:
     width = slots.shape[2]
     if way in ("none", "causal"):
         sight = "full" if way == "none" else "causal"
-        view = attention.render_mask(slots, sight, width, qkv.dtype, 0.0)
+        view = attention.render_mask(Reading(slots, sight, width), qkv.dtype, 0.0)
     else:
-        view = attention.render_mask(slots, "rule", width, qkv.dtype, 0.0, choice=way)
+        view = attention.render_mask(Reading(slots, "rule", width), qkv.dtype, 0.0, choice=way)
     for _ in range(layers):
         view(*qkv, K**-0.5).sum().backward()
 

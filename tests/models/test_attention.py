@@ -81,7 +81,9 @@ def test_the_kernel_for_16_bits_is_as_close_as_another(model):
         exact = model(rows)[0]["x"]
         real = (table[BORN] < NEVER) | (table[NOW] > 0)
         with torch.autocast("cpu", torch.bfloat16):
-            view = attention.render_mask(table, sight, rows.num_keys["x"], torch.bfloat16, 0.0)
+            view = attention.render_mask(
+                Reading(table, sight, rows.num_keys["x"]), torch.bfloat16, 0.0
+            )
             assert view.products
             rough = model(rows)[0]["x"]
             with pytest.MonkeyPatch.context() as patch:
@@ -96,7 +98,7 @@ def test_keys_are_made_for_the_slots_that_are_seen(model):
     slots = words(rng, 20) + query(np.arange(40), np.arange(40), at=1)
     rows = batch([slots])
     assert rows.num_keys["x"] == 20
-    view = attention.render_mask(rows.towers["x"], "rule", 20, torch.float32, 0.0)
+    view = attention.render_mask(Reading(rows.towers["x"], "rule", 20), torch.float32, 0.0)
     assert view.num_keys == 32 and view.bias_BHTS.shape == (1, 1, 64, 32)
     x = model.decoder.embed(rows.towers["x"])
     layer = model.decoder.layers[0].attention

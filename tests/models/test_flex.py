@@ -12,6 +12,7 @@ from unitk.kernels import flex
 from unitk.kernels.flex import BLOCK, render_flex
 from unitk.models import archs, attention
 from unitk.models.relative import RelativeBias
+from unitk.models.state import Reading
 from unitk.slots import Example, collate, query, stay
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
@@ -51,7 +52,9 @@ def test_a_relative_bias_is_added_to_the_scores():
     query_, key, value = torch.randn(3, 2, config.num_heads, slots.shape[2], 16)
     found = []
     for choice in ("dense", "flex"):
-        view = attention.render_mask(slots, "rule", 64, torch.float32, 0.0, relative, choice)
+        view = attention.render_mask(
+            Reading(slots, "rule", 64), torch.float32, 0.0, relative, choice
+        )
         found.append(view(query_, key, value, scale))
     assert view.kernel is not None
     near(*found)
@@ -71,7 +74,9 @@ def test_narrow_heads_have_the_width_that_compiles(monkeypatch):
     for width in (8, 16, 24):
         given, found = torch.randn(3, 2, 4, slots.shape[2], width), []
         for choice in ("dense", "flex"):
-            view = attention.render_mask(slots, "rule", 64, torch.float32, 0.0, choice=choice)
+            view = attention.render_mask(
+                Reading(slots, "rule", 64), torch.float32, 0.0, choice=choice
+            )
             found.append(view(*given, 0.3))
         near(*found)
     assert widths == [16] * 6 + [24] * 3
@@ -80,14 +85,14 @@ def test_narrow_heads_have_the_width_that_compiles(monkeypatch):
 def test_flex_and_dropout_of_attention_weights_exclude_each_other():
     slots = batch([words(20)]).towers["x"]
     with pytest.raises(UsageError, match="--attention flex .*--arch.attention-dropout 0"):
-        attention.render_mask(slots, "rule", 20, torch.float32, 0.1, choice="flex")
+        attention.render_mask(Reading(slots, "rule", 20), torch.float32, 0.1, choice="flex")
 
 
 def test_short_rows_and_cpus_have_the_dense_mask_unless_told():
     slots = batch([words(2000, at=np.arange(2000)[::-1])]).towers["x"]
-    assert attention.render_mask(slots, "rule", 2000, torch.float32, 0.0).kernel is None
-    assert attention.render_mask(slots, "full", 2000, torch.float32, 0.0).bias_BHTS is None
-    dense = attention.render_mask(slots, "full", 2000, torch.float32, 0.0, choice="dense")
+    assert attention.render_mask(Reading(slots, "rule", 2000), torch.float32, 0.0).kernel is None
+    assert attention.render_mask(Reading(slots, "full", 2000), torch.float32, 0.0).bias_BHTS is None
+    dense = attention.render_mask(Reading(slots, "full", 2000), torch.float32, 0.0, choice="dense")
     assert dense.bias_BHTS is not None
 
 
@@ -99,7 +104,9 @@ def test_compiled_it_is_the_same_and_new_masks_compile_nothing():
     for first, width in ((100, 60), (150, 90), (30, 170)):
         slots = batch([words(first, at=np.arange(first)), words(width)], [words(200)]).towers["x"]
         given = torch.randn(3, 2, 4, slots.shape[2], 16)
-        view = attention.render_mask(slots, "rule", slots.shape[2], given.dtype, 0.0, choice="flex")
+        view = attention.render_mask(
+            Reading(slots, "rule", slots.shape[2]), given.dtype, 0.0, choice="flex"
+        )
         found = []
         for kernel in (compiled, flex.flex_attention):
             with pytest.MonkeyPatch.context() as patch:

@@ -71,7 +71,9 @@ def plainly(layer, x, slots, sight, prefix=()):
 def test_the_scores_are_xlnets(model, slots):
     stack = model.decoder
     layer, x = stack.layers[0].attention, stack.embed(slots)
-    view = attention.render_mask(slots, "rule", slots.shape[2], torch.float32, 0.0, own_bias=True)
+    view = attention.render_mask(
+        Reading(slots, "rule", slots.shape[2]), torch.float32, 0.0, own_bias=True
+    )
     wanted = plainly(layer, x, slots, dense(slots, slots))
     for products in (None, torch.float32):
         near(layer(x, replace(view, products=products)), wanted)

@@ -13,6 +13,7 @@ from unitk.masks import dense, sees
 from unitk.models import attention
 from unitk.models.attention import Attention
 from unitk.models.config import ModelConfig
+from unitk.models.state import Reading
 from unitk.slots import DOC, NOW, POS, POS2, Example, collate, query, stay
 
 PLAIN = ModelConfig(
@@ -68,7 +69,7 @@ def test_all_renderings_agree(window, heads, products):
     table = rows()
     size = table.shape[2]
     query_, key, value = (torch.randn(2, n, size, 8) for n in (4, heads, heads))
-    given = table, "rule", size, torch.float32, 0.0
+    given = Reading(table, "rule", size), torch.float32, 0.0
     view = attention.render_mask(*given, choice="dense", window=window)
     found = replace(view, products=products)(query_, key, value, 0.3)
     seen = dense(table, table, window)
@@ -84,7 +85,7 @@ def test_all_renderings_agree(window, heads, products):
 @pytest.mark.parametrize("products", [None, torch.float32])
 def test_a_query_that_sees_nobody_has_no_gradient_and_harms_no_other(products):
     far = slots([words(3) + query([1, 2], [9, 1], at=1)])
-    view = attention.render_mask(far, "rule", 16, torch.float32, 0.0, window=WINDOW)
+    view = attention.render_mask(Reading(far, "rule", 16), torch.float32, 0.0, window=WINDOW)
     given = [torch.randn(1, 4, 16, 8, requires_grad=True) for _ in range(3)]
     found = replace(view, products=products)(*given, 0.3)
     found.square().sum().backward()
@@ -125,7 +126,7 @@ def test_grouped_heads_are_heads_with_the_same_keys_and_values(heads):
     plain.qkv.bias.copy_(torch.cat([grouped.query.bias, *kv[2:]]))
     plain.out.load_state_dict(grouped.out.state_dict())
     table = rows()
-    view = attention.render_mask(table, "rule", table.shape[2], torch.float32, 0.0)
+    view = attention.render_mask(Reading(table, "rule", table.shape[2]), torch.float32, 0.0)
     x = torch.randn(2, table.shape[2], 32)
     near(grouped(x, view), plain(x, view))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
@@ -20,11 +19,8 @@ from unitk.kernels.lean import RMSNorm, map_normed, norm, unit_rms
 from unitk.kernels.products import multiply, scores_by_products
 from unitk.models.config import ModelConfig
 from unitk.models.relative import RelativeBias, rotate
-from unitk.packed import PackedDocs
+from unitk.models.state import Reading, Store
 from unitk.slots import POS, WIDTH
-
-Store = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-"""Puts new keys and values [B, H, q, K] of a layer aside and returns all that can be seen."""
 
 FLEX_WIDTH = 1024
 """From so many slots on, FlexAttention is faster on CUDA than SDPA with a dense mask: of published
@@ -66,7 +62,7 @@ class View:
         """The number of slots, from the first on, that have keys and values."""
         return self.keys.shape[2] - self.remembered
 
-    def behind(self, sight_BTP: Tensor, slots: Tensor | None = None) -> View:
+    def with_earlier_keys(self, sight_BTP: Tensor, slots: Tensor | None = None) -> View:
         """A view with further keys before the others, which queries see where `sight` is True.
 
         The keys of a memory have `slots` [9, B, P].
@@ -159,28 +155,25 @@ class Source:
 
 
 def render_mask(
-    slots: Tensor,
-    sight: str,
-    num_keys: int,
+    reading: Reading,
     dtype: torch.dtype,
     dropout: float,
     relative: RelativeBias | None = None,
     choice: Rendering = "auto",
     *,
-    packed: PackedDocs | None = None,
     own_bias: bool = False,
     window: int = 0,
 ) -> View:
-    """How slots [9, B, T] see each other; `sight` is collate's result: full, causal or rule.
+    """How the slots of a tower see each other.
 
-    Kernels are chosen here only, unless a `choice` is given. `packed`: their documents, where
-    FlashAttention knows the dtype. With `own_bias`, the layers add a bias of their own to the
-    scores (`Attention.score_bias`). With a `window`, keys further away are hidden.
+    Kernels are chosen here only, unless a `choice` is given. Where the documents of the slots are
+    given (`Reading.packed`), FlashAttention must know the dtype. With `own_bias`, the layers add a
+    bias of their own to the scores (`Attention.score_bias`). With a `window`, keys further away are
+    hidden.
     """
-    width = slots.shape[2]
+    slots, sight = reading.slots, reading.sight
     # whole multiples of WIDTH, as the kernels like; the few keys more are never born
-    num_keys = min(width, -(-num_keys // WIDTH) * WIDTH)
-    keys = slots[:, :, :num_keys]
+    keys = slots[:, :, : -(-reading.num_keys // WIDTH) * WIDTH]
     biased = own_bias or relative is not None
     products, how = _kernel(slots, dtype, dropout, biased=biased)
     # plain products need the table even of a causal mask
@@ -188,9 +181,9 @@ def render_mask(
     if exact and choice == "auto":
         _say_once(logging.INFO, f"{how}, {'no mask' if sight == 'full' else 'causal'}")
         return View(slots, slots, causal=sight == "causal", dropout=dropout, products=products)
-    if packed is not None and choice == "auto" and not (biased or window):
+    if reading.packed is not None and choice == "auto" and not (biased or window):
         _say_once(logging.INFO, f"attention on {slots.device.type}: FlashAttention, by documents")
-        return View(slots, slots, kernel=Flash(packed, dropout))
+        return View(slots, slots, kernel=Flash(reading.packed, dropout))
     if own_bias:
         # FlexAttention would need that bias of every pair in memory too, which it is there to spare
         dense = "excludes layers that bias scores by the query: give --attention dense"

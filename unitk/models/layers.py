@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unitk.kernels.lean import Dropout, Table, apply_again, map_normed, norm
-from unitk.models.attention import Attention, CrossAttention, Fused, Source, Store, View, take_asked
+from unitk.models.attention import Attention, CrossAttention, Fused, Source, View, take_asked
 from unitk.models.config import ModelConfig
-from unitk.models.state import Condition, Reading
+from unitk.models.state import Condition, Reading, Store
 from unitk.registry import import_object
 from unitk.slots import POS, POS2, SEG, TOKEN, Batch
 

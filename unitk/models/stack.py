@@ -96,20 +96,23 @@ class Stack(Tower):
             dtype = self.cache_dtype  # as in the steps that follow
         # keys of a prefix have neither clock nor doc: a table alone can say who sees them
         choice: Rendering = "dense" if condition.prefix else self.attention
+        if not flash.fits(slots, dtype, self.config.key_width):
+            reading = replace(reading, packed=None)
         render = partial(
             render_mask,
-            *(slots, reading.sight, reading.num_keys, dtype, dropout, self.relative, choice),
-            packed=reading.packed if flash.fits(slots, dtype, self.config.key_width) else None,
+            *(reading, dtype, dropout, self.relative, choice),
             own_bias=self.own_bias,
         )
-        ahead = condition.prefix_keys(slots, self.layers)
+        earlier = condition.earlier_keys(slots, self.layers)
 
         def view_of(window: int, base: float) -> View:
             view = replace(render(window=window), rotation=rotation(self.config, slots, base))
-            return view if ahead is None else view.behind(ahead.sight, ahead.slots)
+            if earlier is None:
+                return view
+            return view.with_earlier_keys(earlier.sight, earlier.slots)
 
         views = self.make_each(view_of)
-        stores = [None] * len(self.layers) if ahead is None else ahead.stores
+        stores = [None] * len(self.layers) if earlier is None else earlier.stores
         contexts = list(map(Context, views, stores))
         if condition.slots is not None:
             across = render_cross(slots, condition.slots, dtype, dropout, self.attention)
@@ -222,7 +225,8 @@ class Stack(Tower):
             turns = rotation(self.config, columns, base)
             view = View(columns, keys, table, products=products, rotation=turns, window=window)
             if cache.prefix:  # the latent's keys stand before the columns; everybody sees them
-                view = view.behind(sight_BqS.new_ones(*sight_BqS.shape[:2], cache.prefix))
+                seen_BqP = sight_BqS.new_ones(*sight_BqS.shape[:2], cache.prefix)
+                view = view.with_earlier_keys(seen_BqP)
             return view
 
         views = self.make_each(view_of)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -14,9 +14,8 @@ from unitk.masks import dense
 from unitk.packed import PackedDocs
 from unitk.slots import DOC, POS, Batch
 
-if TYPE_CHECKING:
-    from unitk.models.attention import Store
-
+Store = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""Puts new keys and values [B, H, q, K] of a layer aside and returns all that can be seen."""
 Carry = Mapping[str, Tensor]
 """States that a model carries from one text of a stateful row to the next: tensors [B, ...] by
 name, detached, whose shape does not depend on the batch's width (states and positions of the last
@@ -24,15 +23,20 @@ slots, or the state of a recurrent stack)."""
 
 
 @dataclass(frozen=True)
-class Ahead:
-    """Keys before those of the slots [9, B, T], which see them: a prefix or a memory."""
+class EarlierKeys:
+    """Keys that stand before those of the slots [9, B, T]: of a prefix or of a memory."""
 
     sight: Tensor
     """Whether a slot sees each of these keys: bool [B, T, P]."""
     slots: Tensor | None
     """[9, B, P]; the keys of a prefix have none."""
-    stores: list[Store]
-    """Functions that put each layer's keys and values behind these."""
+    pairs: list[tuple[Tensor, Tensor]]
+    """Per layer these keys and their values, [B, H, P, K]."""
+
+    @property
+    def stores(self) -> list[Store]:
+        """Functions that put each layer's keys and values behind these."""
+        return [partial(prepend, *pair) for pair in self.pairs]
 
 
 @dataclass(frozen=True)
@@ -76,29 +80,19 @@ class Condition:
         """The sum of the biases of slots [9, B, T], to add to their embeddings: [B, T, D]."""
         return None if self.bias is None else self.bias[slots[DOC]]
 
-    def prefix_keys(self, slots: Tensor, layers: Iterable[Any]) -> Ahead | None:
-        """The keys of a prefix or of a memory, which come before those of slots [9, B, T]."""
+    def earlier_keys(self, slots: Tensor, layers: Iterable[Any]) -> EarlierKeys | None:
+        """The keys of a prefix or of a memory, which stand before those of slots [9, B, T]."""
         if self.prefix:
-            sight = self.prefix_sight(slots)
-            before = None
-            pairs = self.row_prefix()
-        elif self.memory:
-            sight, before, pairs = self.memory_sight(slots, layers)
-        else:
+            return EarlierKeys(self.prefix_sight(slots), None, self.row_prefix())
+        if not self.memory:
             return None
-        return Ahead(sight, before, [partial(prepend, *pair) for pair in pairs])
-
-    def memory_sight(
-        self, slots: Tensor, layers: Iterable[Any]
-    ) -> tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]]:
-        """Which of the states carried in each slot [9, B, T] sees: bool [B, T, M]; their slots
-        [9, B, M], which stand before these; and the keys and values that each layer makes of them.
-        """
+        # positions of a memory are counted from where this text begins; it is of the first doc
         before = self.memory["slots"].transpose(0, 1).clone()
         before[POS] += slots[POS, :, :1]
         before[DOC] = slots[DOC, :, :1]
         entered = zip(layers, self.memory["states"].unbind(1), strict=True)
-        return dense(slots, before), before, [layer.remember(states) for layer, states in entered]
+        pairs = [layer.remember(states) for layer, states in entered]
+        return EarlierKeys(dense(slots, before), before, pairs)
 
     def prefix_sight(self, slots: Tensor) -> Tensor:
         """Which keys of the rows' prefixes each slot sees: bool [B, T, n * P]."""

@@ -21,7 +21,7 @@ from unitk.models.attention import Attention, View, compute_dtype, render_mask, 
 from unitk.models.layers import Context, Layer
 from unitk.models.model import Model
 from unitk.models.stack import Stack
-from unitk.models.state import Condition
+from unitk.models.state import Condition, Reading
 from unitk.slots import DOC, Batch
 
 
@@ -127,7 +127,8 @@ class KnowledgeStack(Stack):
         apart[DOC] = torch.where(linked_BT1[..., 0], apart[DOC], -1)
         dropout = self.config.attention_dropout if self.training else 0.0
         dtype = compute_dtype(self.embed.tokens.weight)
-        return render_mask(apart, "rule", view.num_keys, dtype, dropout, choice=self.attention)
+        reading = Reading(apart, "rule", view.num_keys)
+        return render_mask(reading, dtype, dropout, choice=self.attention)
 
 
 class THUERNIENetwork(Model):
