@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
 
@@ -18,7 +17,7 @@ from unitk.models.heads.base import LM, Answers, Asked, Heads, asked_slots, laye
 from unitk.models.heads.words import WordHead
 from unitk.models.layers import Embedding, Tower, init_weights
 from unitk.models.stack import Stack
-from unitk.models.state import Carry, Condition, Depths, Reading
+from unitk.models.state import Carry, Condition, Reading, read_to_depth
 from unitk.slots import Batch
 
 STORED = {"enc": "encoder"}
@@ -202,10 +201,11 @@ class Model(Answers):
 
     def embed(self, batch: Batch, depth: int) -> Tensor:
         """The states [B, T, D] of texts (`Task.to_embed`) behind as many layers."""
-        depths = None if depth == len(self.reader.layers) else Depths(depth)
-        with suppress(StopIteration):
-            last = self.reader.encode(Reading.of(batch, "enc", depths=depths))
-        return last if depths is None else depths[depth]
+        return read_to_depth(
+            lambda depths: self.reader.encode(Reading.of(batch, "enc", depths=depths)),
+            depth,
+            len(self.reader.layers),
+        )
 
     def check_tower(self, name: str, batch: Batch) -> None:
         """Raise `UsageError` unless the batch has this tower of the model."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self
@@ -144,8 +145,27 @@ class Reading:
         )
 
 
-class Depths(list[Tensor]):
-    """A list for `Reading.depths` that ends the pass at one depth: no layer above it runs."""
+def read_to_depth(
+    read: Callable[[list[Tensor] | None], Tensor], depth: int, num_layers: int
+) -> Tensor:
+    """The states behind `depth` layers of a tower of `num_layers`; no layer above them runs.
+
+    `read` is a forward pass, which adds the states of all depths to the list that it is given.
+    """
+    if depth == num_layers:
+        return read(None)
+    depths = _Depths(depth)
+    with suppress(_Reached):
+        read(depths)
+    return depths[depth]
+
+
+class _Reached(Exception):  # noqa: N818  (no error: it ends the pass)
+    """Raised within a forward pass at the depth that was asked for."""
+
+
+class _Depths(list[Tensor]):
+    """A list for `Reading.depths` that ends the pass at one depth."""
 
     def __init__(self, depth: int):
         self.depth = depth
@@ -153,7 +173,7 @@ class Depths(list[Tensor]):
     def append(self, states: Tensor) -> None:
         super().append(states)
         if len(self) > self.depth:
-            raise StopIteration
+            raise _Reached
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -26,7 +25,7 @@ from unitk.families.recurrent.lstm import LSTM, State
 from unitk.models.heads.base import LM, Terms, gather, layers_key
 from unitk.models.layers import Embedding, Tower
 from unitk.models.model import Model
-from unitk.models.state import Carry, Condition, Depths, Reading
+from unitk.models.state import Carry, Condition, Reading, read_to_depth
 from unitk.slots import BORN, DOC, NEVER, NOW, TOKEN, Ask, Batch, reads_one_by_one
 
 SEQUENTIAL = "--arch reads words one after the other, but this task lays them out otherwise"
@@ -309,16 +308,16 @@ class RecurrentModel(Model):
         if len(self.config.towers) == 1:
             return super().embed(batch, depth)
         embedded_BTD = self.embed_words(batch)
-        embedded = []
-        for name in reversed(self.config.towers):
+
+        def states_of(name: str) -> Tensor:
             stack = self.tower(name)
             assert isinstance(stack, RecurrentStack)
-            layers = None if depth == len(stack.layers) else Depths(depth)
-            arguments = embedded_BTD, batch.towers[name], batch.sight[name], dict[str, Tensor]()
-            with suppress(StopIteration):
-                last, *_ = stack.read(*arguments, layers)
-            embedded.append(last if layers is None else layers[depth])
-        return torch.cat(embedded, -1)
+            words = embedded_BTD, batch.towers[name], batch.sight[name]
+            return read_to_depth(
+                lambda depths: stack.read(*words, {}, depths)[0], depth, len(stack.layers)
+            )
+
+        return torch.cat([states_of(name) for name in reversed(self.config.towers)], -1)
 
     def for_heads(self, states: dict[str, Tensor], every: dict[str, list[Tensor]]) -> Tensor:
         """The states that heads read: [B, T, 2 D], or those of several layers, [B, T, L, 2 D]."""

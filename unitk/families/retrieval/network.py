@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from torch import Tensor
 
 from unitk.families.retrieval.towers import SIDES, TwoTowersConfig
 from unitk.models.layers import init_weights
 from unitk.models.model import Model
 from unitk.models.stack import Stack
-from unitk.models.state import Carry, Condition, Depths, Reading
+from unitk.models.state import Carry, Condition, Reading, read_to_depth
 from unitk.slots import Batch
 
 
@@ -42,7 +40,8 @@ class TwoTowers(Model):
         """The states of texts behind as many layers of the tower that the batch names."""
         [name] = batch.towers
         tower = self.tower(name)
-        depths = None if depth == len(tower.layers) else Depths(depth)
-        with suppress(StopIteration):
-            last = tower.encode(Reading.of(batch, name, depths=depths))
-        return last if depths is None else depths[depth]
+        return read_to_depth(
+            lambda depths: tower.encode(Reading.of(batch, name, depths=depths)),
+            depth,
+            len(tower.layers),
+        )
