@@ -89,7 +89,7 @@ def open_beams_are_equal(case, prompts, config, naive):
     search = Search(Request(reader.homes, batch.num_blanks, case.protocol, config, plain))
     logits, shared = case.model.head(reader.read_prompt()), 0
     for step in range(1, search.most):
-        back, token, place = search.extend(logits)
+        back, token, position = search.extend(logits)
         state = search.state
         for b, steps in enumerate(naive):
             kept = [k for k in range(config.beam) if state.score[b, k] > -torch.inf]
@@ -100,7 +100,7 @@ def open_beams_are_equal(case, prompts, config, naive):
             scores = [float(state.score[b, k]) for k in kept]
             near(scores, [raw for _, raw in opened])
             shared += step > 1 and len(set(back[b, kept].tolist())) < len(kept)
-        logits = case.model.head(reader.read(back, token, place))
+        logits = case.model.head(reader.read(reader.next_window(), back, token, position))
     return shared
 
 

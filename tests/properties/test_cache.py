@@ -160,7 +160,7 @@ def test_open_hypotheses(setting):
     search = Search(Request(reader.homes, batch.num_blanks, task.protocol, CONFIG, plain))
     logits, shared, compared, depths = model.head(reader.read_prompt()), 0, 0, set()
     for step in range(1, search.most):
-        back, token, place = search.extend(logits)
+        back, token, position = search.extend(logits)
         state = search.state
         for b, prompt in enumerate(prompts):
             for k in range(CONFIG.beam):
@@ -173,7 +173,7 @@ def test_open_hypotheses(setting):
                     depths.add((step, int(state.blank[b, k])))
             parents = back[b, state.score[b] > -torch.inf].tolist()
             shared += step > 1 and 1 < len(set(parents)) < len(parents)
-        logits = model.head(reader.read(back, token, place))
+        logits = model.head(reader.read(reader.next_window(), back, token, position))
     assert compared > 100
     assert shared > 10, "hypotheses must share ancestors, or else nothing is shown"
     if task.protocol.begin is not None:

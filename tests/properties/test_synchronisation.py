@@ -82,7 +82,7 @@ def steps(task, model, batch, config, constraints=None):
     search = start(Request(*given))
     logits_RV = model.head(reader.read_prompt())
     for _ in range(STEPS):
-        logits_RV = model.head(reader.read(*search.extend(logits_RV)))
+        logits_RV = model.head(reader.read(reader.next_window(), *search.extend(logits_RV)))
     return logits_RV
 
 

@@ -95,26 +95,25 @@ class PromptReader:
         states = self.model.step(self.prompt, sight, self.condition, self.cache, 0, self.first_read)
         return states[:, 0]
 
-    def read(self, back: Tensor, token: Tensor, position: Tensor) -> Tensor:
-        """Read the chosen words; returns the states [B * K, D] that predict the next ones.
+    def next_window(self) -> int:
+        """Count a word of each hypothesis that is to be read; returns how many columns it sees.
 
-        `back` [B, K] is the hypothesis that each one continues, `token` [B, K] the word to read,
-        and `place` [B, K, 2] the positions of the slot that predicts the next word.
+        The number is the same for `STEPS` recorded steps.
         """
-        until = self.window()
-        self.reads += 1
-        return self.read_until(until, back, token, position)
-
-    def window(self) -> int:
-        """The number of columns that the next words see, constant for `STEPS` recorded steps."""
         own = self.reads * self.beam + self.columns.shape[2]
+        self.reads += 1
         if self.grid:
             span = STEPS * self.beam
             own = -(-own // span) * span
         return min(round_up(self.width + own), self.mine.shape[2])
 
-    def read_until(self, until: int, back: Tensor, token: Tensor, position: Tensor) -> Tensor:
-        """Read words into the next columns; they see the columns [0, until)."""
+    def read(self, until: int, back: Tensor, token: Tensor, position: Tensor) -> Tensor:
+        """Read the chosen words; returns the states [B * K, D] that predict the next ones.
+
+        The words come into the next columns and see the columns [0, until) (`next_window`). `back`
+        [B, K] is the hypothesis that each one continues, `token` [B, K] the word to read, and
+        `position` [B, K, 2] the positions of the slot that predicts the next word.
+        """
         beam, protocol = self.beam, self.protocol
         at = word_at = self.at
         probe_at = at + beam

@@ -21,7 +21,7 @@ class Work:
 
     After `keep`, its tensors belong to it alone, and steps are recorded that read and write them.
     Later batches of the same shapes are copied into these tensors. There is a recording for each
-    number of columns that a step may see (`Reader.window`).
+    number of columns that a step may see (`PromptReader.next_window`).
     """
 
     def __init__(self, reader: PromptReader, search: Search) -> None:
@@ -39,8 +39,7 @@ class Work:
         if self.steps == 1:
             self.chosen = self.search.extend(self.reader.model.head(self.reader.read_prompt()))
             return
-        until = self.reader.window()
-        self.reader.reads += 1
+        until = self.reader.next_window()
         if self.recorded is None:
             self.chosen = self.advance(until)
         else:
@@ -54,7 +53,7 @@ class Work:
     def advance(self, until: int) -> tuple[Tensor, ...]:
         """Read the chosen words, and choose the next ones."""
         reader = self.reader
-        return self.search.extend(reader.model.head(reader.read_until(until, *self.chosen)))
+        return self.search.extend(reader.model.head(reader.read(until, *self.chosen)))
 
     def renew(self, until: int) -> None:
         """Compute a step in place, for recording: its results overwrite the tensors it has read."""

@@ -1,4 +1,4 @@
-"""OutputTable of texts, which a notebook shows as a table."""
+"""A table of outputs, as a notebook shows it."""
 
 from __future__ import annotations
 
