@@ -37,11 +37,11 @@ def limit_window(sight: Any, queries: Any, keys: Any, window: int) -> Any:
     """A table [..., T, S] without the keys more than `window` positions away; 0: as it is."""
     if not window:
         return sight
-    distance = place(queries)[..., :, None] - place(keys)[..., None, :]
+    distance = text_positions(queries)[..., :, None] - text_positions(keys)[..., None, :]
     return sight & (abs(distance) <= window)
 
 
-def place(slots: Any) -> Any:
+def text_positions(slots: Any) -> Any:
     """The positions of slots [9, ...] in a text; words of a blank count from its place (GLM)."""
     return slots[POS] + slots[POS2]
 

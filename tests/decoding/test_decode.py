@@ -120,7 +120,7 @@ def test_what_is_read_is_what_unroll_lays_out(toy, kind):
     plain = Constraints.plain(config, len(prompts))
     search = Search(Request(reader.homes, batch.num_blanks, case.protocol, config, plain))
     logits, columns = case.model.head(reader.read_prompt()), []
-    for _ in range(1, search.most):
+    for _ in range(1, search.max_steps):
         logits = case.model.head(reader.read(reader.next_window(), *search.extend(logits)))
         columns.append(reader.columns.clone())
     search.extend(logits)

@@ -88,7 +88,7 @@ def open_beams_are_equal(case, prompts, config, naive):
     plain = Constraints.plain(config, len(prompts))
     search = Search(Request(reader.homes, batch.num_blanks, case.protocol, config, plain))
     logits, shared = case.model.head(reader.read_prompt()), 0
-    for step in range(1, search.most):
+    for step in range(1, search.max_steps):
         back, token, position = search.extend(logits)
         state = search.state
         for b, steps in enumerate(naive):
@@ -313,7 +313,7 @@ def test_the_exact_stop_loses_nothing_and_saves_steps(lenpen):
         search = run_table(table, end, blanks, config)
         expected = all_outputs(table, end, blanks, config)[:nbest]
         same(search.results()[0], expected)
-        saved += search.most - search.steps
+        saved += search.max_steps - search.steps
     assert saved > 0
 
 

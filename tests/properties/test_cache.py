@@ -159,7 +159,7 @@ def test_open_hypotheses(setting):
     plain = Constraints.plain(CONFIG, len(prompts))
     search = Search(Request(reader.homes, batch.num_blanks, task.protocol, CONFIG, plain))
     logits, shared, compared, depths = model.head(reader.read_prompt()), 0, 0, set()
-    for step in range(1, search.most):
+    for step in range(1, search.max_steps):
         back, token, position = search.extend(logits)
         state = search.state
         for b, prompt in enumerate(prompts):

@@ -31,7 +31,7 @@ class Examples(ABC):
     """A description for the log."""
     shortened = ""
     """What is truncated, as a message; empty if nothing is."""
-    most: tuple[int, int] | None = None
+    max_lengths: tuple[int, int] | None = None
     """The most tokens of a source and of a target, to which records are shortened."""
     items: Joined
     """The texts or records of the epoch that was asked about last."""
@@ -135,7 +135,7 @@ class Feed:
             order = plan(bounds, weights, self.seed, epoch)
         if self.batch_texts:
             order = replace(order, total=np.arange(1, len(order) + 1))
-        return replace(order, most=1.0) if self.undivided else order
+        return replace(order, largest_last=1.0) if self.undivided else order
 
     @property
     def size(self) -> int:

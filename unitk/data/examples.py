@@ -170,7 +170,7 @@ class Layouts:
     shape: Shape
     extents: Mapping[str, limits.Extent]
     """Task -> how long records become."""
-    most: tuple[int, int]
+    max_lengths: tuple[int, int]
     """The most tokens of a source and of a target: what suits every task."""
 
     @classmethod
@@ -197,18 +197,20 @@ class Layouts:
             if not task.shortens:
                 bound = limits.source_and_target(extents[name], shape.arch, longest, given)
             bounds.append(bound)
-        most = min(source for source, _ in bounds), min(target for _, target in bounds)
+        max_source = min(source for source, _ in bounds)
+        max_target = min(target for _, target in bounds)
         # the longest record, laid out: other tables (GLM: places within a blank) are checked, too
         for task in (task for task in tasks.values() if not task.shortens):
-            words = [np.full(n, task.vocab.unk) for n in (min(most[0], longest[0]), most[1])]
+            source = np.full(min(max_source, longest[0]), task.vocab.unk)
+            target = np.full(max_target, task.vocab.unk)
             rng = np.random.default_rng(0)
-            example = lay_out_made_up(task, corpora[0], words[:1], words[1], rng)
+            example = lay_out_made_up(task, corpora[0], [source], target, rng)
             if fault := limits.explain_misfit(example, limits.tables_of(shape.arch)):
                 raise UsageError(
-                    f"a source of {len(words[0])} and a target of {len(words[1])} tokens do not "
+                    f"a source of {len(source)} and a target of {len(target)} tokens do not "
                     f"fit: {fault}; lower --max-source-len or --max-target-len"
                 )
-        return cls(tasks, mixture, shape, extents, most)
+        return cls(tasks, mixture, shape, extents, (max_source, max_target))
 
     def examples(self, drawn: Corpora) -> Examples:
         """The examples of corpora, as all tasks lay them out."""
@@ -218,7 +220,9 @@ class Layouts:
             if drawn.corpora[0].kind == "text":
                 laid[name] = LaidTexts(task, self.shape, frame, drawn)
             else:
-                laid[name] = LaidRecords(task, self.shape, self.extents[name], self.most, drawn)
+                laid[name] = LaidRecords(
+                    task, self.shape, self.extents[name], self.max_lengths, drawn
+                )
         return Mixed(laid, self.mixture) if self.mixture else next(iter(laid.values()))
 
 

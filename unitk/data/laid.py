@@ -127,7 +127,7 @@ class Laid(Examples):
         if max(int(part.max(initial=0)) for part in ids) >= size:
             where = next(filter(None, (side.first_beyond(size) for side in self.sides)))
             raise ValueError(f"{where} is beyond the vocabulary of {size}")
-        task = self.tasks[self.items.place(index)[0]]
+        task = self.tasks[self.items.locate(index)[0]]
         example = _lay_out(task, self.method, arguments, rng)
         self.check(example)
         return example
@@ -214,26 +214,26 @@ class LaidTexts(Laid):
 
 
 class LaidRecords(Laid):
-    """Pairs or labelled texts, shortened to the `most` tokens of a source and of a target."""
+    """Pairs or labelled texts, shortened to `max_lengths`."""
 
     items: Records
 
     def __init__(
-        self, task: Task, shape: Shape, extent: Extent, most: tuple[int, int], drawn: Corpora
+        self, task: Task, shape: Shape, extent: Extent, max_lengths: tuple[int, int], drawn: Corpora
     ) -> None:
         super().__init__(task, shape, drawn)
         kind = CORPORA[drawn.corpora[0].kind]
-        self.most = most
+        self.max_lengths = max_lengths
         self.asks = task.record_asks
         self.method = kind.method
-        read = [Windows(c, most[0]) if c.kind == "spans" else c for c in drawn.corpora]
-        self.items = items = Records(read, *most)
+        read = [Windows(c, max_lengths[0]) if c.kind == "spans" else c for c in drawn.corpora]
+        self.items = items = Records(read, *max_lengths)
         parts = np.maximum(items.parts, LEAST_PARTS)  # as `limits` has measured
         self._bounds = extent.bound(items.source_lengths, items.target_lengths, parts)
-        self.about = self._describe(kind.noun, most[0], drawn.few)
+        self.about = self._describe(kind.noun, max_lengths[0], drawn.few)
         if drawn.few:
             self.chosen = drawn.few.chosen
-        self.shortened = "; ".join(self._truncation_notes(kind.noun, *most))
+        self.shortened = "; ".join(self._truncation_notes(kind.noun, *max_lengths))
 
     def _describe(self, noun: str, max_source: int, few: Few | None) -> str:
         """How many records there are, of how many tokens."""

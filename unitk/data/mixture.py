@@ -89,7 +89,7 @@ class Mixed(Examples):
             )
         self.about = lead.about
         self.shortened = lead.shortened
-        self.most = lead.most
+        self.max_lengths = lead.max_lengths
         self.items = lead.items
         self.parts = {part.name: part for part in parts}
         self.copies = lead.copies

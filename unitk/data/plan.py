@@ -27,8 +27,8 @@ class Plan:
     order: Ids
     total: Ids
     bound: Ids
-    most: float = 1.5
-    """The most that the last update has, in the size of an update."""
+    largest_last: float = 1.5
+    """The largest size of the last update, in the size of an update."""
 
     def __len__(self) -> int:
         return len(self.total)
@@ -37,10 +37,10 @@ class Plan:
         """The cursor at which the update ends that starts at `cursor`.
 
         It costs at most `size` and has at least one example. It also takes what is left of the
-        epoch, if it then is no larger than `most` times the size.
+        epoch, if it then is no larger than `largest_last` times the size.
         """
         done = self.total[cursor - 1] if cursor else 0
-        if self.total[-1] - done <= self.most * size:
+        if self.total[-1] - done <= self.largest_last * size:
             return len(self)
         return max(cursor + 1, int(self.total.searchsorted(done + size, "right")))
 

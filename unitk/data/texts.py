@@ -32,7 +32,7 @@ class Joined:
         """The weight of each example, given one per corpus."""
         return np.repeat(np.asarray(weight, np.float64), np.diff(self.first))
 
-    def place(self, index: int) -> tuple[int, int]:
+    def locate(self, index: int) -> tuple[int, int]:
         """The corpus of an example, and its number there."""
         which = bisect.bisect_right(self.first, index) - 1
         return which, index - self.first[which]
@@ -102,14 +102,14 @@ class Texts(Joined):
     def weights(self, weight: Sequence[float]) -> npt.NDArray[np.float64]:
         return self._append_reverse(super().weights(weight))
 
-    def place(self, index: int) -> tuple[int, int]:
+    def locate(self, index: int) -> tuple[int, int]:
         # with `both_ways`, the second half are the same texts in reverse order
         back, number = divmod(index, self.first[-1])
-        return super().place(self.first[-1] - 1 - number if back else number)
+        return super().locate(self.first[-1] - 1 - number if back else number)
 
     def text(self, index: int, when: When = AT_THE_END) -> Text:
         """Text `index` of the epoch that `begin` has cut, for an update."""
-        which, i = self.place(index)
+        which, i = self.locate(index)
         block, corpus = self.cuts[which], self.corpora[which]
         runs = [(int(block.starts[i]), int(block.stops[i]))]
         if len(block.seconds):
@@ -201,7 +201,7 @@ class Records(Joined):
 
     def record(self, index: int) -> tuple[list[Ids], Any]:
         """The parts of source `index`, and its target."""
-        which, number = self.place(index)
+        which, number = self.locate(index)
         source, target = self.corpora[which].record(number)
         short = shorten(source, self.max_source)
         return self.corpora[which].shorten(target, short, self.max_target)

@@ -253,7 +253,7 @@ class RunningSearch:
         if on_step is not None:
             on_step(search, self.rows)
         # to know which rows are finished, the host waits for the device
-        if self.work.steps % self.check_every and self.work.steps != search.most:
+        if self.work.steps % self.check_every and self.work.steps != search.max_steps:
             return []
         finished = list[tuple[int, list[Hypothesis]]]()
         over = ~search.open()

@@ -64,7 +64,7 @@ class Request:
     config: GenerateConfig
     constraints: Constraints
     seeds: Sequence[Sequence[int]] = ()  # of the draws of each input
-    most: int = 0  # words to make room for, if more than the longest output has
+    max_steps: int = 0  # words to make room for, if more than the longest output has
 
 
 @dataclass
@@ -119,9 +119,11 @@ class Search:
         lengths = [constraint.max_len for constraint in constraints]
         self.soonest = min(config.max_words or lengths[0], *lengths)
         self.stride = torch.tensor([protocol.dpos, protocol.dpos2], device=device)
-        self.most = max(request.most, longest(further_blanks, request.constraints.max_len))
+        self.max_steps = max(
+            request.max_steps, longest(further_blanks, request.constraints.max_len)
+        )
         # the divisor of a total at each length, on the device; no output has length 0
-        counted = [max(n, 1) + protocol.opened for n in range(self.most + 2)]
+        counted = [max(n, 1) + protocol.opened for n in range(self.max_steps + 2)]
         norms = [self.preset.divisor(length, config.lenpen) for length in counted]
         self.norms = torch.tensor(norms, dtype=torch.float32, device=device)
         self.state = self._begin(request)
@@ -157,12 +159,12 @@ class Search:
             score=fill(0.0),
             count=fill(0),
             blank=fill(0),
-            written=fill(0, self.most),
-            gain=fill(0.0, self.most),
+            written=fill(0, self.max_steps),
+            gain=fill(0.0, self.max_steps),
             best=fill(-torch.inf),
             length=fill(1),
-            best_written=fill(0, self.most),
-            best_gain=fill(0.0, self.most),
+            best_written=fill(0, self.max_steps),
+            best_gain=fill(0.0, self.max_steps),
             chance=fill(0.0, 0),
         )
 
@@ -185,7 +187,7 @@ class Search:
         finish = end & (state.blank.gather(1, back) == state.last_blank)
         finish |= total.isneginf()  # impossible continuations are not kept open
         # the words of the hypotheses that are continued, with the new word in its column
-        wide = back[..., None].expand(-1, -1, self.most)
+        wide = back[..., None].expand(-1, -1, self.max_steps)
         written, gains = state.written.gather(1, wide), state.gain.gather(1, wide)
         put(written, 2, self.steps, word[..., None])
         put(gains, 2, self.steps, gain[..., None])
@@ -194,7 +196,7 @@ class Search:
 
         # stable: the best ones that do not finish here, in their order
         order = finish.byte().sort(dim=1, stable=True).indices[:, : self.config.width]
-        wide = order[..., None].expand(-1, -1, self.most)
+        wide = order[..., None].expand(-1, -1, self.max_steps)
         state.written = written.gather(1, wide)
         state.gain = gains.gather(1, wide)
         state.score = total.masked_fill(finish, -torch.inf).gather(1, order)
@@ -299,7 +301,7 @@ class Search:
             written = state.written[:, :beams, :steps]
             begun = begun[:, steps : steps + 1]
         elif rules.looks_back:
-            written = recent_words(state.written[:, :beams], steps, self.most)
+            written = recent_words(state.written[:, :beams], steps, self.max_steps)
         if isinstance(steps, Tensor) and rules.begin:
             begun = begun[:, steps.clamp(max=rules.begin)]
         forced = rules.begin > 0 and (isinstance(steps, Tensor) or steps < rules.begin)
@@ -336,7 +338,7 @@ class Search:
         score = (total[:, :beam] / self._norm(back[:, :beam])).masked_fill(~enters, -torch.inf)
         best, index = torch.cat([state.best, score], 1).sort(dim=1, descending=True, stable=True)
         index = index[:, :beam]
-        wide = index[..., None].expand(-1, -1, self.most)
+        wide = index[..., None].expand(-1, -1, self.max_steps)
         state.best = best[:, :beam]
         length = torch.cat([state.length, torch.zeros_like(state.length) + self.steps], 1)
         state.length = length.gather(1, index)

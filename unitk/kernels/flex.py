@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-from unitk.masks import place, sees
+from unitk.masks import sees, text_positions
 from unitk.models.relative import RelativeBias
 from unitk.slots import BORN, CROSS, DIES, DOC, NEVER, NOW, POS
 
@@ -65,7 +65,7 @@ def render_flex(
     score = None
     if relative is not None:
         score = _score(relative.by_distance(dtype), relative.far, queries[POS], keys[POS])
-    return Flex(block_mask(*times, place(queries), place(keys), window), score)
+    return Flex(block_mask(*times, text_positions(queries), text_positions(keys), window), score)
 
 
 def render_flex_cross(queries: Tensor, keys: Tensor) -> Flex:

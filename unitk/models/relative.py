@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unitk.masks import place
+from unitk.masks import text_positions
 from unitk.models.config import ModelConfig
 from unitk.slots import POS, POS2
 
@@ -67,7 +67,7 @@ def rotation(config: ModelConfig, slots: Tensor, base: float) -> Tensor | None:
     """
     if not base:
         return None
-    places = [slots[POS], slots[POS2]] if config.max_positions2 else [place(slots)]
+    places = [slots[POS], slots[POS2]] if config.max_positions2 else [text_positions(slots)]
     pairs = config.key_width // (2 * len(places))
     turning = round(pairs * config.rotary_share)  # the other pairs have a speed of 0
     channels = torch.arange(turning, dtype=torch.float64, device=slots.device)

@@ -124,12 +124,12 @@ def write_outputs(
     """Generate outputs for these records, in batches of at most `max_tokens` slots."""
     if not len(ids):
         return []
-    assert pairs.most is not None  # of pairs
+    assert pairs.max_lengths is not None  # of pairs
     task = pairs.tasks[0]
-    most_source, most_target = pairs.most
-    options: dict[str, Any] = {"max_source_len": most_source, "max_len": most_target}
+    max_source, max_target = pairs.max_lengths
+    options: dict[str, Any] = {"max_source_len": max_source, "max_len": max_target}
     config = GenerateConfig(beam=beam, max_tokens=max_tokens, **options)
-    records = [pairs.corpora[which].record(i) for which, i in map(pairs.items.place, ids)]
+    records = [pairs.corpora[which].record(i) for which, i in map(pairs.items.locate, ids)]
     sources = [source for source, _ in records]
     outputs = Generator(model, task).outputs(Sources(sources, truncate=True), config)
     decode, decode_source = task.vocab.decode, task.source_vocab.decode

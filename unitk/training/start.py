@@ -96,7 +96,7 @@ class Start:
             data=data.fingerprint,
             vocab=data.vocab.hash,
             kind=data.kind,
-            lengths=data.train.most,
+            lengths=data.train.max_lengths,
             labels=known.labels,
             parts=data.parts,
             corpora=dict(known.corpora),

@@ -59,7 +59,7 @@ def find_leaks(run: TrainedRun, name: str, laid: Any) -> Finding:
     laid.begin(0)
     for index in spread(len(laid.bounds(0)), TEXTS).tolist():
         record, _ = laid.read(index, AT_THE_END)
-        task = laid.tasks[laid.items.place(index)[0]]
+        task = laid.tasks[laid.items.locate(index)[0]]
         search(without_corruption(task), laid.method, record, index, tally)
     if not tally.asked:
         return Finding("note", "leaks", subject, "no answer could be looked at")

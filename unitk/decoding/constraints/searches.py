@@ -55,7 +55,7 @@ class Sampling(Search):
     def __init__(self, request: Request) -> None:
         super().__init__(request)
         # word by word, so that the longest output of the batch changes no draw
-        size = self.most, self.config.nbest
+        size = self.max_steps, self.config.nbest
         draws = [np.random.default_rng(seed).random(size, np.float32) for seed in request.seeds]
         self.state.chance = torch.from_numpy(np.stack(draws)).mT.to(request.homes.device)
 

@@ -53,7 +53,7 @@ class PromptReader:
         reads = longest(batch.blanks.shape[1], max_len) - 1  # the last `end` is never read
         if self.grid:
             reads = -(-reads // STEPS) * STEPS
-        self.most = reads + 1
+        self.max_steps = reads + 1
         total = round_up(self.width + self.beam * (reads + asking))
         self.condition = model.condition(batch) if condition is None else condition
         self.cache = model.new_cache(rows, total, condition=self.condition)
@@ -87,7 +87,9 @@ class PromptReader:
     def request(self, constraints: Constraints, seeds: Sequence[Sequence[int]]) -> Request:
         """The request for a search over the rows of the batch; `seeds` are those of their draws."""
         homes, blanks = self.homes, self.num_blanks
-        return Request(homes, blanks, self.protocol, self.config, constraints, seeds, self.most)
+        return Request(
+            homes, blanks, self.protocol, self.config, constraints, seeds, self.max_steps
+        )
 
     def read_prompt(self) -> Tensor:
         """Read the prompts; returns the states [B, D] of the slots that predict the first words."""
