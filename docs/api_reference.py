@@ -14,7 +14,8 @@ from unitk.api.text_model import TextModel
 from unitk.api.verb import Verb, find_verb
 from unitk.decoding.config import EmbedConfig, GenerateConfig, PredictConfig
 from unitk.decoding.generator import Generator
-from unitk.decoding.search import Hypothesis, Output
+from unitk.decoding.search import Hypothesis
+from unitk.decoding.texts.outputs import Output
 from unitk.families.latent.space.points import LatentSpace
 from unitk.options.fields import options, type_name
 

@@ -29,7 +29,7 @@ from typing import Any, Literal, TypedDict
 from unitk.api.drawing import Drawing
 from unitk.comparison.checks.base import Finding
 from unitk.data.corpus.columns import Counts
-from unitk.decoding.search import Output
+from unitk.decoding.texts.outputs import Output
 from unitk.metrics import Score
 from unitk.slots import Floats
 from unitk.verbs.serve import Served

@@ -17,7 +17,7 @@ from itertools import chain
 from unitk.decoding.config import GenerateConfig, length, slope
 from unitk.decoding.constraints.base import Constraint
 from unitk.decoding.fill import fill_in
-from unitk.decoding.search import Output
+from unitk.decoding.texts.outputs import Output
 from unitk.decoding.texts.sentences import count_repeats
 from unitk.errors import require
 from unitk.slots import Floats, Ids

@@ -16,7 +16,8 @@ from unitk.decoding.config import SEARCH_PRESETS, GenerateConfig, length
 from unitk.decoding.constraints.base import Constraint, find_ends
 from unitk.decoding.drivers import Driver, Prompt, Watcher
 from unitk.decoding.fit import batch_prompts, measure_overrun, shorten_source, split_by_example
-from unitk.decoding.search import Hypothesis, Output
+from unitk.decoding.search import Hypothesis
+from unitk.decoding.texts.outputs import Output
 from unitk.errors import DataError, NonFiniteError, UsageError, require
 from unitk.models.attention import CrossAttention
 from unitk.models.base import Decoder, families_with

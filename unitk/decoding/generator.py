@@ -20,9 +20,9 @@ from unitk.decoding.files.defaults import naming_defaults, select_defaults, sele
 from unitk.decoding.fit import check_parts, search_protocol, split_parts, strings, warn_of_shortened
 from unitk.decoding.forced import TargetScorer, add_attention, ask_all_tokens, check_layer, logits
 from unitk.decoding.likelihood import likelihoods
-from unitk.decoding.search import NO_WORDS, Hypothesis, Output
+from unitk.decoding.search import Hypothesis
 from unitk.decoding.texts.contrast import contrast
-from unitk.decoding.texts.outputs import OutputTable
+from unitk.decoding.texts.outputs import NO_WORDS, Output, OutputTable
 from unitk.decoding.texts.sentences import choose_outputs, stable_part
 from unitk.decoding.texts.sources import SourceEncoder, Sources
 from unitk.decoding.texts.stream import pieces

@@ -37,24 +37,6 @@ class Hypothesis:
 
 
 @dataclass(frozen=True)
-class Output:
-    """One output as text; for a source with blanks, the source with the blanks filled in."""
-
-    text: str
-    hypothesis: Hypothesis
-    attention: Floats | None = None
-    """[words, source words] of a decoder layer, if it was requested; see `forced.attention`."""
-    source: Ids | None = None
-    """The source words of `attention`, ids of the task's source vocabulary."""
-
-    def __repr__(self) -> str:
-        return f"Output({self.text!r}, score={self.hypothesis.score:.4g})"
-
-
-NO_WORDS = Output("", Hypothesis(np.zeros(0, np.int64), 0.0, 0.0, np.zeros(0, np.float32)))
-
-
-@dataclass(frozen=True)
 class Request:
     """The inputs of a search over B sources."""
 

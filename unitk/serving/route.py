@@ -21,7 +21,7 @@ from unitk import registry
 from unitk.decoding.config import BLANKS_ONLY, LOCAL
 from unitk.decoding.fit import split_parts
 from unitk.decoding.generator import Generator
-from unitk.decoding.search import Output
+from unitk.decoding.texts.outputs import Output
 from unitk.errors import UsageError, require
 from unitk.foreign import JSON_NAMES
 from unitk.models.model import Model

@@ -18,7 +18,8 @@ from unitk.decoding.files.outputs import list_numbers
 from unitk.decoding.fit import round_up, strings
 from unitk.decoding.forced import check_layer
 from unitk.decoding.generator import Generator
-from unitk.decoding.search import NO_WORDS, Hypothesis, Output, longest
+from unitk.decoding.search import Hypothesis, longest
+from unitk.decoding.texts.outputs import NO_WORDS, Output
 from unitk.decoding.texts.sentences import stable_part
 from unitk.decoding.texts.sources import Sources
 from unitk.decoding.understand.embed import embed

@@ -37,8 +37,7 @@ from unitk.registry import register
 if TYPE_CHECKING:
     from unitk.decoding.constraints.base import Constraint
     from unitk.decoding.generator import Generator
-    from unitk.decoding.search import Output
-    from unitk.decoding.texts.outputs import OutputTable
+    from unitk.decoding.texts.outputs import Output, OutputTable
 
 EXAMPLE = '(["The cat sat on"], checkpoint="runs/lm", beam=5)'
 CURE = "lower --max-tokens, --beam or --buffer-size"

@@ -6,7 +6,8 @@ import pytest
 
 from unitk.decoding.files.inputs import Input, Item
 from unitk.decoding.files.outputs import Formatter, list_numbers
-from unitk.decoding.search import Hypothesis, Output
+from unitk.decoding.search import Hypothesis
+from unitk.decoding.texts.outputs import Output
 
 NOTHING = Hypothesis(np.zeros(0, np.int64), -1.5, -3.0, np.zeros(0, np.float32))
 

@@ -11,7 +11,8 @@ from tests.conftest import toy_lines
 from unitk import registry
 from unitk.decoding.config import length
 from unitk.decoding.generator import Generator
-from unitk.decoding.search import Hypothesis, Output
+from unitk.decoding.search import Hypothesis
+from unitk.decoding.texts.outputs import Output
 from unitk.errors import UsageError
 from unitk.evaluation import infilling
 from unitk.evaluation.infilling import hide, infill

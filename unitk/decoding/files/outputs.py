@@ -24,7 +24,7 @@ from unitk.slots import Floats
 from unitk.vocab.base import Vocab
 
 if TYPE_CHECKING:
-    from unitk.decoding.search import Output
+    from unitk.decoding.texts.outputs import Output
 
 STDOUT = Path("-")
 NO_TEXT = {*PACKED, ".zip", ".parquet", ".arrow", ".npy", ".npz", ".pt", ".safetensors"}

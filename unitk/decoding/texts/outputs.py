@@ -1,12 +1,34 @@
-"""A table of outputs, as a notebook shows it."""
+"""Outputs as texts, and a table of them that a notebook shows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 from unitk import notebook
-from unitk.decoding.search import Output
+from unitk.decoding.search import Hypothesis
+from unitk.slots import Floats, Ids
 from unitk.vocab.base import Vocab
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output as text; for a source with blanks, the source with the blanks filled in."""
+
+    text: str
+    hypothesis: Hypothesis
+    attention: Floats | None = None
+    """[words, source words] of a decoder layer, if it was requested; see `forced.attention`."""
+    source: Ids | None = None
+    """The source words of `attention`, ids of the task's source vocabulary."""
+
+    def __repr__(self) -> str:
+        return f"Output({self.text!r}, score={self.hypothesis.score:.4g})"
+
+
+NO_WORDS = Output("", Hypothesis(np.zeros(0, np.int64), 0.0, 0.0, np.zeros(0, np.float32)))
 
 
 class OutputTable(list[list[Output]]):

@@ -10,7 +10,8 @@ import numpy as np
 
 from unitk.data.files.documents import split_sentences
 from unitk.decoding.config import SEARCH_PRESETS, GenerateConfig
-from unitk.decoding.search import Hypothesis, Output
+from unitk.decoding.search import Hypothesis
+from unitk.decoding.texts.outputs import Output
 from unitk.slots import Ids, Protocol
 from unitk.vocab.scripts import STOP
 

@@ -18,7 +18,8 @@ from unitk.decoding.config import BLANKS_ONLY, LOCAL, GenerateConfig
 from unitk.decoding.drivers import Prompt
 from unitk.decoding.fit import check_parts
 from unitk.decoding.forced import logits
-from unitk.decoding.search import Hypothesis, Output
+from unitk.decoding.search import Hypothesis
+from unitk.decoding.texts.outputs import Output
 from unitk.decoding.texts.sentences import sentence_ends, stable_part
 from unitk.decoding.texts.sources import Sources
 from unitk.errors import require

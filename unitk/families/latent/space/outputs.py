@@ -13,7 +13,7 @@ from unitk.decoding.files.outputs import list_numbers, one_line
 from unitk.families.latent.space.geometry import Points
 
 if TYPE_CHECKING:
-    from unitk.decoding.search import Output
+    from unitk.decoding.texts.outputs import Output
 
 
 @dataclass(frozen=True)

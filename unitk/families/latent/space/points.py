@@ -32,7 +32,7 @@ from unitk.decoding.fit import (
     shorten_source,
     strings,
 )
-from unitk.decoding.search import Output
+from unitk.decoding.texts.outputs import Output
 from unitk.decoding.texts.sentences import choose_outputs
 from unitk.errors import DataError, UsageError, require
 from unitk.families.latent.model import LatentModel
