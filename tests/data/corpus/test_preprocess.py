@@ -27,6 +27,7 @@ from unitk.data.files.pairs import PairBlock, PairText
 from unitk.errors import DataError, UsageError
 from unitk.verbs import preprocess as verb
 from unitk.vocab.open import open_vocab
+from unitk.vocab.train import train_vocab
 
 WORDS = "the a cat dog bird sat on in under mat hat tree sees likes big small red blue".split()
 
@@ -323,6 +324,19 @@ def test_appended_symbols_are_said(here, capsys):
     preprocess(Options(input=("x.txt",), dest=here / "d", vocab=here / "vocab.txt"))
     shown = capsys.readouterr().out
     assert "vocabulary: 11 ids; appended" in shown and "[gMASK] [sMASK] <|startofpiece|>" in shown
+
+
+@pytest.mark.parametrize(
+    ("normalization", "alike"),
+    [("identity", ""), ("nfkc", "ﬁ as fi"), ("nfkc_cf", "A as a, ﬁ as fi")],
+)
+def test_what_a_given_vocabulary_normalizes_is_said(here, capsys, normalization, alike):
+    texts = [*some_text(1).splitlines(), "A cat, é ﬁ fi e"]
+    train_vocab(texts, 60, "bpe", normalization=normalization).save(here / "v")
+    (here / "x.txt").write_text("the cat\n")
+    preprocess(Options(input=("x.txt",), dest=here / "d", vocab=here / "v"))
+    ids, _, said = capsys.readouterr().out.splitlines()[0].partition("; it reads ")
+    assert (ids, said) == ("vocabulary: 60 ids", alike)
 
 
 def test_words_stand_between_blanks():
