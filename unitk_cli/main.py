@@ -208,6 +208,8 @@ def open_streams() -> None:
     for name, mode in {"stdin": "r", "stdout": "w", "stderr": "w"}.items():
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+    if isinstance(sys.stdout, io.TextIOWrapper):  # but for answers: `check_spelling`
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _silence() -> None:

@@ -1,5 +1,6 @@
 """What all verbs share: completion by the shell, and `--quiet`."""
 
+import io
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import unitk
+from unitk.decoding.files.outputs import STDOUT, write
 from unitk_cli import run_unitk
 from unitk_cli.main import main
 
@@ -63,6 +65,39 @@ def test_help_explains_a_verb(monkeypatch, capsys):
             main()
         pages.append(capsys.readouterr().out)
     assert pages[0].startswith("unitk show") and len(set(pages)) == 1
+
+
+def test_messages_are_escaped_where_standard_output_lacks_characters(tmp_path):
+    """Of a Latin or ASCII terminal; what is written does not depend on it."""
+    (tmp_path / "größe.txt").write_text("Ein schöner Text.\n", encoding="utf-8")
+    given = ["preprocess", "--input", "größe.txt", "--vocab", "unitk-base-en", "--dest"]
+    told = {}
+    for encoding in ("utf-8", "latin-1", "ascii"):
+        env = os.environ | {"PYTHONIOENCODING": encoding, "PYTHONPATH": str(ROOT)}
+        for words in ([*given, encoding], ["preprocess", "--help"]):
+            done = subprocess.run(
+                [sys.executable, "-m", "unitk", *words], env=env, cwd=tmp_path, capture_output=True
+            )
+            assert not done.returncode and not done.stderr
+            told.setdefault(encoding, []).append(done.stdout.decode(encoding))
+        folder = tmp_path / encoding / "train"
+        told[encoding].append(
+            {one.name: one.read_bytes() for one in folder.iterdir() if one.is_file()}
+        )
+    assert told["utf-8"][2] == told["latin-1"][2] == told["ascii"][2]
+    assert "ﬁ" in told["utf-8"][0] and "\\ufb01" in told["latin-1"][0]
+    assert "\\u3002" in told["ascii"][1] and "。" in told["utf-8"][1]
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_answers_are_written_as_they_are_or_not_at_all(encoding, monkeypatch):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding, errors="backslashreplace", newline="\n")
+    monkeypatch.setattr(sys, "stdout", stream)
+    for text in ("plain", "schön", "ﬁne"):
+        with suppress(UnicodeEncodeError):
+            write([text], STDOUT, False)
+    shown = stream.buffer.getvalue().decode(encoding)
+    assert shown == ("plain\n" if encoding == "ascii" else "plain\nschön\n")
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGHUP", 129)])

@@ -22,6 +22,7 @@ import yaml
 
 from unitk import files
 from unitk.api.verb import Verb, find_verb, verb
+from unitk.decoding.files.outputs import check_spelling
 from unitk.errors import DataError, UsageError, require
 from unitk.options.config import parse
 from unitk.options.fields import Checked, Count, Positive
@@ -134,7 +135,7 @@ def run(argv: Sequence[str]) -> None:
     """Write the file; print it, or where it is."""
     text = value(argv)
     named = any(word.partition("=")[0] == "--output" for word in argv)
-    print("" if named else text, end="")
+    print("" if named else check_spelling(text), end="")
 
 
 def check_command(options: Options, verb_name: str, behind: Sequence[str]) -> None:

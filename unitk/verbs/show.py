@@ -11,6 +11,7 @@ import numpy as np
 
 from unitk.api.drawing import Drawing, drawings, lay_out_text, page
 from unitk.api.verb import verb
+from unitk.decoding.files.outputs import check_spelling
 from unitk.errors import require
 from unitk.files import create, new_file
 from unitk.options.config import Parsed, UserDir
@@ -80,7 +81,8 @@ def run(parsed: Parsed) -> None:
     for picture in pictures:
         if len(pictures) > 1:
             print(f"{picture.tower}:")
-        print(picture.table(), picture.text_picture(), sep="\n\n")
+        drawn = picture.table(), picture.text_picture()
+        print(*(drawn if output else map(check_spelling, drawn)), sep="\n\n")
     if output is None:
         return
     if output.suffix == ".html":

@@ -47,6 +47,8 @@ BLANKS = ("mask", "gmask", "smask")
 MARKS = re.compile("|".join(re.escape(SYMBOLS[name]) for name in BLANKS))
 """A blank as a text has it."""
 SENTENCE_END = frozenset(".?!;:。？！；…\n")
+NORMALIZED = {"A": "a", "é": "e", "ﬁ": "fi"}
+"""Texts that are others after a normalization: of case, of accents, of compatibility (NFKC)."""
 FILE = "vocab.json"
 MARKED = re.compile("|".join(re.escape(symbol) for symbol in SYMBOLS.values()))
 
@@ -106,6 +108,16 @@ class Vocab:
             if index is None:
                 return sentinels
             sentinels.append(index)
+
+    @property
+    def about_normalization(self) -> str:
+        """`; it reads A as a, ﬁ as fi` behind a description; "" if it reads texts as they are."""
+        alike = [
+            f"{text} as {other}"
+            for text, other in NORMALIZED.items()
+            if (ids := self.encode(text)) == self.encode(other) and self.unk not in ids
+        ]
+        return f"; it reads {', '.join(alike)}" if alike else ""
 
     def with_sentinels(self, count: int) -> Vocab:
         """The vocabulary with this many sentinels after its ids, the last first, if it has none."""

@@ -41,8 +41,6 @@ MANY_UNKNOWN = 0.01
 WORTH_A_PROCESS = 1 << 20  # characters on which sentencepiece trains for some seconds
 PASSED = 100_000  # lines that are passed to it at a time
 MANY_LINES = 1000  # sentences of a document above which its lines may be documents
-NORMALIZED = {"A": "a", "é": "e", "ﬁ": "fi"}
-"""Texts that are others after a normalization: of case, of accents, of compatibility (NFKC)."""
 TRAINING = (
     *("vocab_size", "vocab_kind", "byte_fallback", "vocab_normalization", "vocab_coverage"),
     *("vocab_sample", "vocab_only", "vocab_threshold", "seed"),
@@ -263,13 +261,7 @@ def _vocabulary(options: Options, parts: dict[str, Files]) -> Vocab:
         vocab = open_vocab(options.vocab)
         added = "".join(f" {piece}" for piece in vocab.added)
         beyond = f"; appended beyond the last one of {options.vocab}:{added}" if added else ""
-        alike = [
-            f"{text} as {other}"
-            for text, other in NORMALIZED.items()
-            if (ids := vocab.encode(text)) == vocab.encode(other) and vocab.unk not in ids
-        ]
-        reads = f"; it reads {', '.join(alike)}" if alike else ""
-        announce(f"vocabulary: {len(vocab):,} ids{reads}{beyond}")
+        announce(f"vocabulary: {len(vocab):,} ids{vocab.about_normalization}{beyond}")
         return vocab
     size = options.vocab_size
     if size is None:

@@ -216,9 +216,20 @@ def one_line(text: str) -> str:
     return text.replace("\n", " ").replace("\t", " ")
 
 
+def check_spelling(text: str) -> str:
+    """The same text; UnicodeEncodeError for a character that standard output would escape.
+
+    Messages are escaped where a terminal lacks characters, answers are written whole or not at all.
+    """
+    text.encode(sys.stdout.encoding or "utf-8")
+    return text
+
+
 def escape_controls(line: str) -> str:
     """A line of outputs as standard output gets it: a terminal obeys nothing in it."""
-    return "\t".join(map(printable, line.split("\t"))) if sys.stdout.isatty() else line
+    return check_spelling(
+        "\t".join(map(printable, line.split("\t"))) if sys.stdout.isatty() else line
+    )
 
 
 def list_numbers(table: npt.NDArray[np.float32]) -> list[Any]:
