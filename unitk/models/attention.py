@@ -269,11 +269,13 @@ def fused_parameters(model: nn.Module) -> dict[str, int]:
 
 
 class HeadParts(nn.Module):
-    """The parts of attention within each head: norms and positions before, gates after."""
+    """The maps of attention, and its parts within each head: norms and positions before, gates
+    after.
 
-    out: nn.Module
+    Queries, keys and values are `fused` in one map, or queries have one of their own.
+    """
 
-    def __init__(self, config: ModelConfig):
+    def __init__(self, config: ModelConfig, fused: bool = False):
         super().__init__()
         self.num_heads = config.num_heads
         self.key_width = config.key_width
@@ -296,6 +298,12 @@ class HeadParts(nn.Module):
         self.gates: Tensor | None = None
         """Factors of what each head finds, [H] or [B, H] (Michel et al. 2019, arXiv 1905.10650,
         section 2.3); while `unitk analyse heads` measures."""
+        if fused:
+            self.qkv = Fused(config.width, config.heads_width, 3, config.biased_heads)
+        else:
+            self.query = nn.Linear(config.width, config.heads_width, config.biased_heads)
+            self.kv = Fused(config.width, config.kv_width, 2, config.biased_heads)
+        self.out = nn.Linear(config.heads_width, config.width, config.biased_out)
 
     def queries(self, x_BTM: Tensor, rotation_B1TP: Tensor | None) -> Tensor:
         """Queries [B, H, T, K] of [B, T, H * K]."""
@@ -341,14 +349,8 @@ class Attention(HeadParts):
     """
 
     def __init__(self, config: ModelConfig):
-        super().__init__(config)
+        super().__init__(config, fused=not config.grouped)
         self.grouped = config.grouped
-        if config.grouped:
-            self.query = nn.Linear(config.width, config.heads_width, config.biased_heads)
-            self.kv = Fused(config.width, config.kv_width, 2, config.biased_heads)
-        else:
-            self.qkv = Fused(config.width, config.heads_width, 3, config.biased_heads)
-        self.out = nn.Linear(config.heads_width, config.width, config.biased_out)
 
     def forward(
         self, x_BTD: Tensor, view: View, store: Store | None = None, asked: Tensor | None = None
@@ -402,12 +404,6 @@ class Attention(HeadParts):
 
 class CrossAttention(HeadParts):
     """Multi-head attention of a decoder's slots to an encoder's states."""
-
-    def __init__(self, config: ModelConfig):
-        super().__init__(config)
-        self.query = nn.Linear(config.width, config.heads_width, config.biased_heads)
-        self.kv = Fused(config.width, config.kv_width, 2, config.biased_heads)
-        self.out = nn.Linear(config.heads_width, config.width, config.biased_out)
 
     def forward(self, x_BTD: Tensor, source: Source) -> Tensor:
         query_BHTK = self.queries(self.query(x_BTD), source.view.rotation)
