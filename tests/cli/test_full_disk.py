@@ -1,13 +1,17 @@
 """A disk that takes no more is one line of every verb, and nothing half-written stays."""
 
+import errno
 import resource
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
+import unitk
+from unitk.api import records
 from unitk.api.verb import find_verb
-from unitk.errors import CheckpointError
+from unitk.errors import CheckpointError, DataError
 
 LIMIT = 3000
 """Bytes of a file: the system then refuses as a full disk does."""
@@ -57,6 +61,39 @@ def test_writing(line, code, models, tmp_path):
     one_line(done, code, "out")
     assert "too large" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "preprocess --input - --vocab {unilm} --dest out",
+        "evaluate --checkpoint {unilm} --data in.txt --device cpu",
+        "evaluate --checkpoint {unilm} --data - --device cpu",
+    ],
+)
+def test_copies_of_what_is_read(line, models, tmp_path):
+    """It is no fault of the input, and where there is more room is for the user to say."""
+    (tmp_path / "in.txt").write_text("the cat sat on the mat .\n" * 40_000)
+    with open(tmp_path / "in.txt") as stdin:
+        done = program(
+            line.format(**models),
+            tmp_path,
+            stdin=stdin,
+            stdout=subprocess.DEVNULL,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, LIMIT)),
+        )
+    one_line(done, 3, f"the temporary folder {tempfile.gettempdir()}: ")
+    assert "TMPDIR" in done.stderr and "--" not in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
+
+
+def test_records_in_memory(monkeypatch):
+    def write(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(records, "_write", write)
+    with pytest.raises(DataError, match="TMPDIR"):
+        unitk.score(metric="bleu", hypotheses=["a"], references=["a"])
 
 
 @pytest.mark.parametrize("line", ["list task", "show --task lm a b c", "score --help"])

@@ -17,7 +17,7 @@ import numpy as np
 from unitk.api.arguments import option_words
 from unitk.api.verb import Verb, find_verb
 from unitk.data.corpus.writer import called_from_python
-from unitk.data.files.lines import RECORDS
+from unitk.data.files.lines import RECORDS, filling_temporary
 from unitk.errors import UsageError, require, show_value
 from unitk.files import MANIFEST, open_plain
 from unitk.training.config import TrainConfig
@@ -61,8 +61,9 @@ def store_records(
         yield files
         return
     with tempfile.TemporaryDirectory(prefix=RECORDS) as folder:
-        for name in given:
-            files[name] = _write(files[name], Path(folder) / name, name, names[name])
+        with filling_temporary():
+            for name in given:
+                files[name] = _write(files[name], Path(folder) / name, name, names[name])
         yield files
 
 

@@ -15,6 +15,7 @@ from unitk.data.corpus.encode import encoders, num_workers
 from unitk.data.corpus.folders import corpus_vocab, is_corpus, open_corpus
 from unitk.data.corpus.preprocess import write_part
 from unitk.data.files.files import ReadingOptions, expand
+from unitk.data.files.lines import filling_temporary
 from unitk.errors import DataError, UsageError
 from unitk.evaluation.base import CorpusEvaluation, Judged, Progress, figure_lines
 from unitk.options.config import Parsed, flag, options
@@ -74,7 +75,7 @@ def open_corpus_of(parsed: Parsed) -> Iterator[Path]:
         folder = Path(temporary, path.stem)
         workers = num_workers(None, source.size)
         opened = encoders(vocab, workers, chosen.user_dir, cure="preprocess the text first")
-        with redirect_stdout(sys.stderr), opened as encode:
+        with filling_temporary(), redirect_stdout(sys.stderr), opened as encode:
             write_part(source, folder, vocab, encode, known=labels)
         yield folder
 

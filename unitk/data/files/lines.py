@@ -8,6 +8,7 @@ temporary file first, as some readers need a second pass.
 from __future__ import annotations
 
 import bz2
+import errno
 import functools
 import lzma
 import shutil
@@ -15,7 +16,7 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -99,12 +100,27 @@ def compression_of(path: Path) -> str:
     return path.suffix.lower()
 
 
+@contextmanager
+def filling_temporary() -> Iterator[None]:
+    """A context that writes temporary files: where the disk takes no more, errors name it."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        raise DataError(
+            f"the temporary folder {tempfile.gettempdir()}: {error.strerror}; "
+            "set the environment variable TMPDIR to another one"
+        ) from error
+
+
 @functools.cache
 def _spool(path: Path, stdin: Any) -> IO[bytes]:
     """Copy a stream to a temporary file."""
     file = tempfile.TemporaryFile()
-    with nullcontext(stdin) if stdin else path.open("rb") as stream:
+    with filling_temporary(), nullcontext(stdin) if stdin else path.open("rb") as stream:
         shutil.copyfileobj(stream, file, BLOCK)
+        file.flush()
     return file
 
 
