@@ -95,6 +95,42 @@ def test_several_texts_are_one_list():
         unitk.score("bleu")
 
 
+WRITTEN = ["a\\", "b", " c ", "d,e", "--f", "-h", "--", "none", "g\n", "h\\,"]
+"""Texts with what means something on a command line."""
+
+
+def test_texts_are_read_as_they_are():
+    model = unitk.load("unitk-base-en")
+    vectors = unitk.embed(WRITTEN, checkpoint="unitk-base-en")
+    np.testing.assert_allclose(vectors, model.embed(WRITTEN), rtol=1e-5)
+    outputs = unitk.generate(WRITTEN, checkpoint="unitk-base-en", max_len=1)
+    assert outputs.sources == [[text] for text in WRITTEN]
+
+
+def columns():
+    """The texts `WRITTEN` as other libraries hold them."""
+    pandas, arrow = map(pytest.importorskip, ("pandas", "pyarrow"))
+    yield from (iter(WRITTEN), np.array(WRITTEN))
+    series = pandas.Series(WRITTEN, index=range(7, 17))
+    yield from (series, series.astype("category"), pandas.Index(WRITTEN))
+    yield from (arrow.array(WRITTEN), arrow.table({"text": WRITTEN})["text"])
+
+
+def test_columns_of_other_libraries_are_texts():
+    wanted = unitk.embed(WRITTEN, checkpoint="unitk-base-en")
+    model = unitk.load("unitk-base-en")
+    for texts, again in zip(columns(), columns(), strict=True):
+        assert (unitk.embed(texts, checkpoint="unitk-base-en") == wanted).all()
+        outputs = model.generate(again, max_len=1)
+        assert outputs.sources == [[text] for text in WRITTEN] and outputs._repr_html_()
+
+
+@pytest.mark.parametrize("texts", [None, 3, float("nan"), b"a", {"text": "a"}, ["a", None]])
+def test_other_values_are_refused_as_texts(texts):
+    with pytest.raises(UsageError, match="^texts: text [12] .*string"):
+        unitk.embed(texts, checkpoint="unitk-base-en")
+
+
 def test_a_sweep_takes_the_arguments_of_train(tmp_path):
     with pytest.raises(UsageError, match="train.*None"):
         unitk.sweep(over={"lr": [1, 2]}, save_dir=tmp_path / "s")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import json
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import pytest
 import unitk
 from tests.api.test_corpora import content
 from tests.conftest import toy_lines
+from unitk.data.corpus.folders import open_corpus
 from unitk.errors import DataError, UsageError
 
 RECORDS = [
@@ -45,12 +48,60 @@ def test_a_corpus_of_dicts_is_that_of_their_file(made, wanted, tmp_path, capsys,
     assert not capsys.readouterr().out and "vocabulary: 120" in caplog.text
 
 
-def test_a_corpus_of_a_table_is_that_of_its_file(wanted, tmp_path):
-    pandas, datasets = map(pytest.importorskip, ("pandas", "datasets"))
-    table = pandas.DataFrame(RECORDS)
-    unitk.preprocess(input=table, dest=tmp_path / "a", **FIELDS)
-    unitk.preprocess(input=datasets.Dataset.from_pandas(table), dest=tmp_path / "b", **FIELDS)
-    assert tokens(tmp_path / "a") == tokens(tmp_path / "b") == wanted
+TABLES = {
+    "frame": ("pandas", lambda pandas: pandas.DataFrame(RECORDS)),
+    "index": ("pandas", lambda pandas: pandas.DataFrame(RECORDS).shift(0).set_axis([7] * 40)),
+    "category": ("pandas", lambda pandas: pandas.DataFrame(RECORDS).astype("category")),
+    "object": ("pandas", lambda pandas: pandas.DataFrame(RECORDS, dtype=object)),
+    "datasets": ("datasets", lambda datasets: datasets.Dataset.from_list(PLAIN)),
+    "Arrow": ("pyarrow", lambda arrow: arrow.Table.from_pylist(PLAIN)),
+    "batch": ("pyarrow", lambda arrow: arrow.RecordBatch.from_pylist(PLAIN)),
+}
+PLAIN = [{**one, "id": int(one["id"])} for one in RECORDS]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_corpus_of_a_table_is_that_of_its_file(name, wanted, tmp_path):
+    library, make = TABLES[name]
+    unitk.preprocess(input=make(pytest.importorskip(library)), dest=tmp_path / "a", **FIELDS)
+    assert tokens(tmp_path / "a") == wanted
+
+
+def test_the_cells_of_a_table_are_the_values_of_its_file(tmp_path):
+    pandas, arrow = map(pytest.importorskip, ("pandas", "pyarrow"))
+    numbers = [0.1 + 0.2, 1 / 3, 1e-17, 2.0**60, -7.0]  # a double has up to 17 digits
+    when = datetime.datetime(2020, 1, 2, 3)
+    frame = {"text": list("abcde"), "label": numbers}
+    aside = {"when": when, "hour": when.time(), "long": when - when, "sum": Decimal("1.5")}
+    tables = [pandas.DataFrame({**frame, **aside}), arrow.table(frame)]
+    tables.append([{"text": text, "label": n} for text, n in zip(*frame.values(), strict=True)])
+    fields = {"source_field": "text", "label_field": "label", "labels": "number"}
+    for number, table in enumerate(tables):
+        folder = tmp_path / str(number)
+        unitk.preprocess(input=table, dest=folder, vocab="unitk-base-en", **fields)
+        found = open_corpus(folder / "train").values[:, 0]
+        assert found.tolist() == np.array(numbers, found.dtype).tolist()
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (lambda table: table.iloc[:0], UsageError, "input: there are no records"),
+        (
+            lambda table: table[["long", "short", "long"]],
+            UsageError,
+            "input: columns .* same",
+        ),
+        (lambda table: table.set_index("long"), DataError, "input, line 1: no field 'long'"),
+        (lambda table: table.where(table.id != 1), DataError, "input, line 2: .* is empty"),
+        (lambda table: table.assign(long=b"a"), UsageError, "input: record 1: b'a' cannot be"),
+    ],
+)
+def test_a_table_that_cannot_be_read_is_one_line(change, error, message, tmp_path):
+    table = change(pytest.importorskip("pandas").DataFrame(RECORDS).astype({"long": object}))
+    with pytest.raises(error, match=message):
+        unitk.preprocess(input=table, dest=tmp_path / "a", **FIELDS)
+    assert not (tmp_path / "a").exists()
 
 
 def test_class_labels_of_a_table_keep_their_names(tmp_path):
@@ -71,6 +122,7 @@ def test_class_labels_of_a_table_keep_their_names(tmp_path):
         (iter([]), UsageError, "input: .* no records"),
         (["a b", "c"], UsageError, "input: .*'a b'.*text"),
         ([{"long": "a", "short": object()}], UsageError, "input: record 1: <object .* field"),
+        ([{"long": "a", "short": "\ud800"}], UsageError, "input: record 1: .* surrogates"),
         ([*RECORDS, {"long": 3}], DataError, "input, line 41: field 'long'"),
     ],
 )

@@ -69,23 +69,27 @@ def function_of(name: str, verb: Verb) -> Callable[..., Any]:
 
 def run_verb(verb: Verb, arguments: Mapping[str, object], name: str) -> Any:
     """Run a verb and return its value; with an `output`, it writes the file and returns None."""
-    known = {option.name: option.default for option in options(verb.options)}
+    known = {option.name: option for option in options(verb.options)}
+    own = dict(arguments)
     behind = list[str]()
     # a sweep's training is another verb's options, which a command line has behind --
     if verb.behind:
-        training = arguments.get(verb.behind)
+        training = own.pop(verb.behind, None)
         if not isinstance(training, Mapping):
             raise UsageError(f"{name} needs {verb.behind}, a dict of options, got {training!r}")
-        arguments = {key: value for key, value in arguments.items() if key != verb.behind}
         behind = ["--", *option_words(training)]
-    if verb.words and isinstance(text := arguments.get(verb.words), str):
-        arguments = {**arguments, verb.words: [text]}  # in which a comma parts nothing
-    printed = known.get("output") == STDOUT  # what is found, unless there is a file for it
-    idle = "output_format" in known and "output_format" in arguments
-    files = store_records(arguments, verb.records)
+    if verb.words in own and known[verb.words].type == tuple[str, ...]:
+        from unitk.decoding.fit import split_parts  # imports torch
+
+        # as they are: commas and blanks belong to a text
+        behind = ["--", *map("\t".join, split_parts(own.pop(verb.words), verb.words))]
+    # what is found, unless there is a file for it
+    printed = "output" in known and known["output"].default == STDOUT
+    files = store_records(own, verb.records)
     with files as given_files, naming_files(verb, words := [*option_words(given_files), *behind]):
         given = verb.parsed(words, name)
         if verb.value is None or (printed and given_files.get("output") is not None):
             return verb.act(given)
-        require(not idle, "--output-format has no effect in Python, where answers are returned")
+        idle = "--output-format has no effect in Python, where answers are returned"
+        require("output_format" not in own, idle)
         return verb.value(given)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import date, time, timedelta
+from decimal import Decimal
 from glob import glob
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from unitk.api.arguments import option_words
 from unitk.api.verb import Verb, find_verb
@@ -20,6 +19,7 @@ from unitk.data.corpus.writer import called_from_python
 from unitk.data.files.lines import RECORDS, filling_temporary
 from unitk.errors import UsageError, require, show_value
 from unitk.files import MANIFEST, open_plain
+from unitk.options.settings import plain
 from unitk.training.config import TrainConfig
 from unitk.training.saving.folder import RunFolder
 
@@ -32,12 +32,12 @@ def are_records(value: object, texts: bool = False) -> bool:
 
     With `texts`, the strings in a list are texts; otherwise they are names of files.
     """
-    if value is None or isinstance(value, str | os.PathLike | Mapping):
+    if isinstance(value, str | os.PathLike | Mapping):
         return False
     if isinstance(value, list | tuple):
-        named = bool(value) and isinstance(value[0], os.PathLike)
-        return isinstance(value[0], Mapping) or (texts and not named) if value else texts
-    return isinstance(value, Iterable)
+        first = next(iter(value), None)
+        return isinstance(first, Mapping) or (texts and not isinstance(first, os.PathLike))
+    return isinstance(value, Iterable) or hasattr(value, "columns")  # a table of Arrow
 
 
 @contextmanager
@@ -69,9 +69,7 @@ def store_records(
 
 def _check_names(name: str, value: object) -> None:
     """Raise UsageError where a list has texts instead of names of files."""
-    if not isinstance(value, list | tuple):
-        return
-    for item in value:
+    for item in value if isinstance(value, list | tuple) else ():
         text = (
             isinstance(item, str) and len(item.split()) > 1 and "://" not in item and not glob(item)
         )
@@ -90,18 +88,16 @@ def _write(records: Any, path: Path, name: str, fields: Sequence[str]) -> Path:
     library = type(records).__module__.partition(".")[0]
     if library == "unitk":  # what unitk.generate returned: the n best outputs of each text
         records = [outputs[0].text if outputs else "" for outputs in records]
-    if library == "datasets" and library in sys.modules and hasattr(records, "features"):
+    if library == "datasets" and hasattr(records, "features"):
         path = path.with_suffix(".parquet")  # with the names of class labels
         records.to_parquet(path)
         return path
+    if hasattr(records, "columns"):
+        records = _rows(records, name)
     path = path.with_suffix(".jsonl")
-    if library == "pandas" and hasattr(records, "columns"):
-        records.to_json(path, orient="records", lines=True, force_ascii=False, date_format="iso")
-        require(path.stat().st_size > 1, f"--{name}: there are no records")
-        return path
     number = 0
     with open_plain(path, "x") as file:
-        for number, record in enumerate(records, 1):
+        for number, record in enumerate(plain(records), 1):
             if fields and not isinstance(record, Mapping):
                 record = dict.fromkeys(fields, record)
             if not isinstance(record, Mapping):
@@ -112,18 +108,28 @@ def _write(records: Any, path: Path, name: str, fields: Sequence[str]) -> Path:
                 )
             try:
                 line = json.dumps(dict(record), ensure_ascii=False, default=_plain)
+                file.write(line + "\n")
             except (TypeError, ValueError) as error:
                 raise UsageError(f"--{name}: record {number}: {error}") from None
-            file.write(line + "\n")
     require(number > 0, f"--{name}: there are no records")
     return path
 
 
+def _rows(table: Any, name: str) -> Any:
+    """The rows of a table of pandas, Arrow or polars; a cell without a value is None."""
+    names = [*getattr(table, "column_names", table.columns)]  # the columns of Arrow are their cells
+    require(len({*names}) == len(names), f"--{name}: columns of the table have the same name")
+    if hasattr(table, "notna"):
+        table = table.astype(object).where(table.notna(), None).to_dict("records")
+    return plain(table)
+
+
 def _plain(value: object) -> object:
-    """A value of numpy as Python's own, for json."""
-    if isinstance(value, np.generic | np.ndarray):
-        return value.tolist()
-    raise TypeError(f"{show_value(value)} cannot be a field")
+    """A value of another library as one that json has."""
+    own = str(value) if isinstance(value, date | time | timedelta | Decimal) else plain(value)
+    if own is value:
+        raise TypeError(f"{show_value(value)} cannot be a field")
+    return own
 
 
 def take_corpus(arguments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -133,12 +139,12 @@ def take_corpus(arguments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, An
     this corpus; the latter are empty if there are no records.
     """
     given = dict(arguments)
-    how = given.pop("preprocess", None)
+    how = given.pop("preprocess", None) or {}
     held = {name: given.pop(name) for name in ("data", "valid") if are_records(given.get(name))}
-    require(how is None or bool(held), "--preprocess has no effect: --data names a corpus")
+    require(not how or bool(held), "--preprocess has no effect: --data names a corpus")
     if not held:
         return given, {}
-    require(how is None or isinstance(how, Mapping), f"--preprocess must be a dict, got {how!r}")
+    require(isinstance(how, Mapping), f"--preprocess must be a dict, got {how!r}")
     require("save_dir" in given, "--save-dir is needed")
     folder = Path(given["save_dir"]) / CORPUS
     if "data" in held:
@@ -146,7 +152,7 @@ def take_corpus(arguments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, An
     else:
         given["valid"] = folder / "valid"
     parts = {{"data": "input"}.get(name, name): records for name, records in held.items()}
-    return given, {**(how or {}), **parts, "dest": folder}
+    return given, {**how, **parts, "dest": folder}
 
 
 def make_corpus(how: dict[str, Any], config: TrainConfig) -> None:
@@ -163,15 +169,15 @@ def make_corpus(how: dict[str, Any], config: TrainConfig) -> None:
     assert isinstance(verb, Verb) and verb.value is not None
     dest: Path = how["dest"]
     with called_from_python(), store_records(how, verb.records) as given:
-        if not dest.exists():
-            verb.value(verb.parsed(option_words(given), "preprocess"))
-            return
-        require(config.resume, f"--save-dir {config.save_dir} holds a corpus; name another")
+        known = dest.exists()
+        require(
+            config.resume or not known, f"--save-dir {config.save_dir} holds a corpus; name another"
+        )
         # the records are encoded again to compare them with those that the run began with
         with tempfile.TemporaryDirectory(prefix=RECORDS) as folder:
-            again = {**given, "dest": Path(folder) / CORPUS}
-            verb.value(verb.parsed(option_words(again), "preprocess"))
-            for part in sorted((Path(folder) / CORPUS).iterdir()):
+            new = Path(folder) / CORPUS if known else dest
+            verb.value(verb.parsed(option_words({**given, "dest": new}), "preprocess"))
+            for part in sorted(new.iterdir()):
                 file = dest / part.name / MANIFEST
                 same = file.exists() and file.read_bytes() == (part / MANIFEST).read_bytes()
                 require(same, f"--data: other records than those of {dest / part.name}")

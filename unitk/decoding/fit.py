@@ -16,6 +16,7 @@ from unitk.decoding.config import GenerateConfig
 from unitk.decoding.search import longest
 from unitk.errors import DataError, UsageError, require
 from unitk.models.base import ArchConfig
+from unitk.options.settings import plain
 from unitk.slots import DOC, PAD, POS, POS2, WIDTH, Batch, Example, Ids, Protocol, collate
 from unitk.tasks.base import Task
 
@@ -264,25 +265,27 @@ def measure_overrun(
     return over[0], over[1]
 
 
-def split_parts(
-    texts: str | Sequence[str | Sequence[str]], name: str = "texts"
-) -> list[Sequence[str]]:
+def split_parts(texts: Any, name: str = "texts") -> list[Sequence[str]]:
     """Each text as its parts; a string is a single text of one part."""
     # iterating over a table of pandas gives the names of its columns, not texts
     require(
         not hasattr(texts, "columns"),
         f"{name} must be a column of a table, such as table['text'], not all of it",
     )
-    alone = str, Mapping
-    texts = [texts] if isinstance(texts, alone) or not isinstance(texts, Iterable) else texts
     split: list[Sequence[str]] = []
-    for number, text in enumerate(texts, 1):
-        parts = [text] if isinstance(text, alone) or not isinstance(text, Iterable) else [*text]
+    for number, text in enumerate(_items(plain(texts)), 1):
+        parts = _items(text)
         wrong = [part for part in parts if not isinstance(part, str)]
         if wrong or not parts:
             raise UsageError(f"{name}: text {number} must be a string, got {[*wrong, parts][0]!r}")
         split.append(parts)
     return split
+
+
+def _items(value: Any) -> list[Any]:
+    """The items of a list, or of what stands alone that alone."""
+    alone = isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable)
+    return [value] if alone else [*value]
 
 
 def strings(texts: str | Sequence[str], name: str = "texts") -> list[str]:

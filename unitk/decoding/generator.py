@@ -109,8 +109,8 @@ class Generator(SourceEncoder):
         of a decoder with cross-attention (0: the last one), each output has its `attention`. A
         string is a single source. The output for an empty source is empty.
         """
-        given = {**self.defaults, **options}
-        ids, config = self.read(split_parts(texts), self._build_config(options), given)
+        parts = split_parts(texts)
+        ids, config = self.read(parts, self._build_config(options), {**self.defaults, **options})
         config.idle("has no effect without blanks", "rerank")
         sources = Sources(ids, self.constraints(prefixes, constraints), truncate)
         outputs = self.outputs(sources, config, alignment_layer)
@@ -118,7 +118,7 @@ class Generator(SourceEncoder):
             best if sum(map(len, source)) else [NO_WORDS]
             for source, best in zip(ids, outputs, strict=True)
         ]
-        return OutputTable(rows, split_parts(texts), self.vocab)
+        return OutputTable(rows, parts, self.vocab)
 
     def stream(
         self,

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import regex
@@ -103,6 +103,13 @@ def read_choices(paths: Sequence[Path], delimiter: str | None = None) -> list[Qu
 class Continuations(Scoring, Writing):
     """Contexts and what may follow them."""
 
+    ranked: ClassVar[bool] = True  # whether one of several choices is right
+
+    def judge(self, generator: Generator, texts: Sequence[Question], progress: Progress) -> Judged:
+        scored = self.score(generator, texts, progress)
+        figures = (rank_choices if self.ranked else last_words)(texts, scored)
+        return Judged(figures, figure_lines(figures), lines_about(texts, scored, self.ranked))
+
     def score(
         self, generator: Generator, questions: Sequence[Question], progress: Progress
     ) -> list[list[Floats]]:
@@ -127,13 +134,10 @@ class Continuations(Scoring, Writing):
 class LastWord(Continuations):
     """Texts whose last word to predict (LAMBADA): json-lines with the field text, or lines."""
 
+    ranked = False
+
     def read(self, paths: Sequence[Path]) -> list[Question]:
         return read_last_words(paths)
-
-    def judge(self, generator: Generator, texts: Sequence[Question], progress: Progress) -> Judged:
-        scored = self.score(generator, texts, progress)
-        figures = last_words(texts, scored)
-        return Judged(figures, figure_lines(figures), lines_about(texts, scored, False))
 
 
 @register("evaluation", "choices")
@@ -148,11 +152,6 @@ class Choices(Continuations):
 
     def read(self, paths: Sequence[Path]) -> list[Question]:
         return read_choices(paths, self.delimiter)
-
-    def judge(self, generator: Generator, texts: Sequence[Question], progress: Progress) -> Judged:
-        scored = self.score(generator, texts, progress)
-        figures = rank_choices(texts, scored)
-        return Judged(figures, figure_lines(figures), lines_about(texts, scored, True))
 
 
 def last_words(questions: Sequence[Question], scored: Sequence[Sequence[Floats]]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, field, is_dataclass, replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -44,6 +44,7 @@ from unitk.options.settings import (
     Origin,
     Setting,
     Settings,
+    argument_text,
     read_options,
     rename_old,
 )
@@ -195,7 +196,8 @@ def read_words(
     choose: Callable[[Settings], Settings] = lambda given: given,
 ) -> Settings:
     """The settings of a verb's arguments; a help page shows components that it would `choose`."""
-    helping = not set(HELP).isdisjoint(argv)  # anywhere: the other words decide the page
+    # anywhere but among texts: the other words decide the page
+    helping = not set(HELP).isdisjoint(takewhile("--".__ne__, argv))
     given = read_options(argv, main, positional)
     if not helping:
         return given
@@ -342,8 +344,7 @@ def value_of(setting: Setting, kind: Any, name: str) -> Any:
     if len(words) == 1:
         return parse_value(words[0], kind, name)
     # each of several words is one value: commas within it are escaped
-    joined = ",".join((word or "").replace(",", "\\,") for word in words)
-    return parse_value(joined, kind, name)
+    return parse_value(argument_text(words, name), kind, name)
 
 
 def peek(main: type, given: Settings, name: str) -> Any:

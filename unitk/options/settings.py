@@ -15,13 +15,11 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, get_origin
 
-import numpy as np
-
 from unitk import registry
 from unitk.errors import UsageError, require, say, show_value
 from unitk.foreign import parse_yaml
 from unitk.options import ready
-from unitk.options.fields import WORDS, flag, options, render
+from unitk.options.fields import COMMA, WORDS, flag, options, render
 
 HELP = ("-h", "--help", "--help-all")
 UNFLAGGED = "command line"  # where words without a flag stand
@@ -193,7 +191,7 @@ def read_options(argv: Sequence[str], main: type, positional: str | None = None)
 
     Plug-ins are imported, those of `--user-dir` too.
     """
-    given = read_flags([word for word in argv if word not in HELP], main, positional)
+    given = read_flags(argv, main, positional)
     files = NOTHING
     if "config" in given:
         for path in filter(None, given["config"].words):
@@ -221,6 +219,11 @@ def _split(
     words = list(argv)
     while words:
         word = words.pop(0)
+        if word == "--" and positional:  # texts, whatever they begin with
+            yield from ((positional, text, UNFLAGGED) for text in words)
+            return
+        if word in HELP:
+            continue
         if not word.startswith("--") or word == "--":
             if positional is not None or not re.match("-[a-z]$", word):
                 yield positional or "", word, UNFLAGGED
@@ -268,18 +271,37 @@ def _flatten(tree: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
             yield path, (" " if path == "task" else ",").join(map(str, values))
 
 
+def split_layout(text: str) -> tuple[str, list[tuple[str, str, str]]]:
+    """The objective of `--task.layout NAME:option=value,...`, and each option, its = and value."""
+    name, _, assignments = text.partition(":")
+    pairs = (pair.partition("=") for pair in COMMA.split(assignments) if pair)
+    return name, [
+        (key.strip().replace("-", "_"), equals, value.replace("\\,", ","))
+        for key, equals, value in pairs
+    ]
+
+
+def plain(value: Any) -> Any:
+    """A value, an array, a column or a table of numpy, pandas, Arrow or polars as Python's own."""
+    for name in ("to_pylist", "to_dicts", "tolist", "as_py"):
+        if hasattr(value, name):
+            return getattr(value, name)()
+    return value
+
+
 def argument_text(value: object, name: str) -> str:
     """The text of a value that a caller of Python gives for the option `name`.
 
     A list has the form of a tuple. Raises UsageError for types that no option has.
     """
+    value = plain(value)
     if isinstance(value, list | tuple):
         flat = not any(isinstance(item, list | tuple | dict) for item in value)
         require(flat, f"{name} cannot be a list of lists or objects")
         return ",".join(argument_text(item, name).replace(",", "\\,") for item in value)
     try:
         value = fspath(value) if isinstance(value, PathLike) else value
-        return render(value.item() if isinstance(value, np.generic) else value)
+        return render(value)
     except AssertionError:
         raise UsageError(
             f"{name} cannot be {show_value(value)}: no option takes a {type(value).__name__}"

@@ -24,10 +24,10 @@ from unitk.errors import DataError, UnitkError, UsageError
 from unitk.serving import batching
 from unitk.serving.batching import Batcher, Claim, Job
 from unitk.serving.figures import RECORD, Entry, Figures, Observed
-from unitk.serving.hosts import Application
+from unitk.serving.hosts import Application, shape_refusal
 from unitk.serving.keys import Keys
 from unitk.serving.requests import Service, choose_service, parse_request
-from unitk.serving.route import Listing, listings, routes, shape_refusal
+from unitk.serving.route import Listing, listings, routes
 from unitk.serving.streams import json_line
 
 OWN = Path(__file__).with_name("page")
@@ -347,12 +347,12 @@ async def answer_refusal(request: Request, error: HTTPException) -> Response:
         allowed = (error.headers or {}).get("Allow", "")
         message = f"{request.url.path} takes {allowed}, not {request.method}"
     headers = dict(error.headers or {}) | ({"Retry-After": "1"} if error.status_code == 503 else {})
-    status, body = shape_refusal(request.url.path, error.status_code, message, error.__cause__)
-    return JSONResponse(body, status, headers)
+    return shape_refusal(
+        request.url.path, error.status_code, message, headers, error=error.__cause__
+    )
 
 
 async def answer_failure(request: Request, error: Exception) -> Response:
     """What nobody expected, which the log has in full."""
     message = "internal error: the log of the server has more"
-    status, body = shape_refusal(request.url.path, 500, message, error)
-    return JSONResponse(body, status)
+    return shape_refusal(request.url.path, 500, message, error=error)

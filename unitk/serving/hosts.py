@@ -7,7 +7,7 @@ rebinding) counts as the server's own page, but its name stands in the header Ho
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from ipaddress import ip_address
@@ -15,7 +15,7 @@ from typing import Any
 
 from starlette.responses import JSONResponse, RedirectResponse
 
-from unitk.serving.route import shape_refusal
+from unitk.serving.route import Route, routes
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
 HOST = re.compile(r"(\[[\da-f:.%a-z]+\]|[\w.-]+?)\.?(?::(\d{0,5}))?", re.ASCII)
@@ -50,8 +50,7 @@ class Guard:
         if scope["type"] == "http" and (wrong := self.refusal(scope)) is not None:
             status, message = wrong
             headers = {"connection": "close"} if status == 400 else {}
-            status, body = shape_refusal(scope["path"], status, message)
-            await JSONResponse(body, status, headers)(scope, receive, send)
+            await shape_refusal(scope["path"], status, message, headers)(scope, receive, send)
         else:
             await self.app(scope, receive, send)
 
@@ -102,3 +101,17 @@ def parse_host(text: str, scheme: str) -> tuple[str, str] | None:
     """Host and port of a text in lower case, without brackets; None if it is no host."""
     match = HOST.fullmatch(text)
     return match and (match[1].strip("[]"), match[2] or PORTS[scheme])
+
+
+def shape_refusal(
+    path: str,
+    status: int,
+    message: str,
+    headers: Mapping[str, str] | None = None,
+    error: BaseException | None = None,
+) -> JSONResponse:
+    """A refusal at an address, in the form that clients of its folder know."""
+    folder = path.strip("/").partition("/")[0] + "/"
+    folder_routes = [route for name, route in routes().items() if name.startswith(folder)]
+    status, body = (folder_routes[0] if folder_routes else Route).refuse(status, message, error)
+    return JSONResponse(body, status, headers)

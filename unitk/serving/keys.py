@@ -12,12 +12,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from starlette.responses import JSONResponse
-
 from unitk.data.files.lines import numbered_lines
 from unitk.errors import require
-from unitk.serving.hosts import Application, Message
-from unitk.serving.route import shape_refusal
+from unitk.serving.hosts import Application, Message, shape_refusal
 
 KEY = re.compile(r"[!-~]{8,}")
 """What a header can hold, and nobody guesses at once."""
@@ -41,9 +38,8 @@ class Keys:
             await self.app(scope, receive, send)
             return
         message = "the header Authorization must be Bearer and a key of the server"
-        status, body = shape_refusal(scope["path"], 401, message)
         headers = {"WWW-Authenticate": 'Basic realm="unitk", charset="UTF-8"'}
-        await JSONResponse(body, status, headers)(scope, receive, send)
+        await shape_refusal(scope["path"], 401, message, headers)(scope, receive, send)
 
     def allows(self, scope: Message) -> bool:
         """Whether a request has a key; the time does not depend on how much of one is right."""

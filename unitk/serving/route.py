@@ -224,15 +224,6 @@ def registered_routes() -> list[tuple[str, type]]:
     return [(name, registry.get("route", name)) for name in registry.names("route")]
 
 
-def shape_refusal(
-    path: str, status: int, message: str, error: BaseException | None = None
-) -> tuple[int, Any]:
-    """Status and body of a refusal at an address, in the form that clients of its folder know."""
-    folder = path.strip("/").partition("/")[0] + "/"
-    folder_routes = [route for name, route in routes().items() if name.startswith(folder)]
-    return (folder_routes[0] if folder_routes else Route).refuse(status, message, error)
-
-
 def abilities(generator: Generator) -> dict[str, Any]:
     """The abilities of a model with this task, for the page and other clients."""
     task = generator.task

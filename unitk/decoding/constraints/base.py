@@ -97,7 +97,7 @@ def word_rules(config: GenerateConfig, vocab: Vocab) -> WordRules:
     lines = read_lines(config.bad_words) if config.bad_words else ()
     bad = sorted({ids for line in lines for ids in spellings(line, vocab)})
     require(bool(bad) or config.bad_words is None, f"{config.bad_words} holds no word")
-    symbols = dict(zip(vocab.pieces(vocab.symbols.values()), vocab.symbols.values(), strict=True))
+    symbols = _symbols(vocab)
     allowed = config.allow_symbols.split()
     if lacking := [word for word in allowed if word not in symbols]:
         known = ", ".join(symbols)
@@ -133,6 +133,12 @@ def joins(character: str) -> bool:
     return character.isalnum() or (character != "" and character in HYPHENS)
 
 
+def _symbols(vocab: Vocab) -> dict[str, int]:
+    """The ids of the special symbols, by their names."""
+    ids = vocab.symbols.values()
+    return dict(zip(vocab.pieces(ids), ids, strict=True))
+
+
 def find_ends(config: GenerateConfig, vocab: Vocab) -> tuple[int, ...]:
     """The ids of further tokens that end an output."""
     return tuple(_find_token(word, vocab) for word in config.end_symbols.split())
@@ -140,7 +146,7 @@ def find_ends(config: GenerateConfig, vocab: Vocab) -> tuple[int, ...]:
 
 def _find_token(name: str, vocab: Vocab) -> int:
     """The id of a token by its name, as the vocabulary spells it."""
-    symbols = dict(zip(vocab.pieces(vocab.symbols.values()), vocab.symbols.values(), strict=True))
+    symbols = _symbols(vocab)
     index = symbols.get(name, vocab.model.find(name))
     if index is None:
         pieces = vocab.pieces(range(len(vocab)))

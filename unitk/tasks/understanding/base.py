@@ -25,8 +25,8 @@ import numpy as np
 from unitk import registry
 from unitk.errors import UsageError, check_option, require
 from unitk.options.config import build_config, options
-from unitk.options.fields import COMMA, Bound, Schedule
-from unitk.options.settings import Origin, gather_settings
+from unitk.options.fields import Bound, Schedule
+from unitk.options.settings import Origin, gather_settings, split_layout
 from unitk.slots import Ask, Example, Floats, Ids, Slots, concatenate
 from unitk.tasks.base import Encoded, Task
 from unitk.vocab.base import Vocab
@@ -38,20 +38,16 @@ SYMBOLS = 6
 
 def parse_layout(text: str) -> tuple[type[Task], Any]:
     """Parse NAME or NAME:option=value,... to an objective and its options."""
-    name, _, assignments = text.partition(":")
+    name, given = split_layout(text)
     task = registry.get("task", name, LAYOUT)
     require(not task.predicts, f"{LAYOUT} needs another objective, not {name}")
     keys = [option.name for option in options(task.Config)]
-    items = list[tuple[str, str, str]]()
-    for assignment in filter(None, COMMA.split(assignments)):
-        key, equals, value = assignment.partition("=")
-        key = key.strip().replace("-", "_")
+    for key, equals, value in given:
         if not equals or key not in keys:
             hint = registry.nearest(key, keys) or f"; {name} has {', '.join(keys)}"
-            raise UsageError(
-                f"{LAYOUT}: {assignment!r} is not an option=value of task {name}{hint}"
-            )
-        items.append((key, value.replace("\\,", ","), LAYOUT))
+            wrong = key + equals + value
+            raise UsageError(f"{LAYOUT}: {wrong!r} is not an option=value of task {name}{hint}")
+    items = ((key, value, LAYOUT) for key, _, value in given)
     try:
         return task, build_config(task.Config, gather_settings(items, Origin.FLAG))
     except UsageError as error:

@@ -20,8 +20,8 @@ from unitk import registry
 from unitk.errors import CheckpointError, UsageError
 from unitk.files import create, sealed_files
 from unitk.foreign import read_json
-from unitk.options.fields import COMMA, SUFFIXES, Copied, flag, options, render
-from unitk.options.settings import NOTHING, Origin, Settings, rename_old
+from unitk.options.fields import SUFFIXES, Copied, flag, options, render
+from unitk.options.settings import NOTHING, Origin, Settings, rename_old, split_layout
 from unitk.tasks.base import Task
 from unitk.training.saving.folder import stored_files
 
@@ -74,7 +74,8 @@ def copies_of(task: str, texts: Mapping[str, str], folder: Path) -> dict[str, st
             if isinstance(mark, Copied) and option.name in texts and mark.name in files:
                 copied[option.name] = str(folder / mark.name.partition("/")[0])
     if "layout" in texts:  # another objective with its own options, in one text
-        name, of_layout = split_layout(texts["layout"])
+        name, given = split_layout(texts["layout"])
+        of_layout = {key: value for key, _, value in given}
         if inner := copies_of(name, of_layout, folder):
             copied["layout"] = render_layout(name, of_layout | inner)
     return copied
@@ -285,15 +286,6 @@ def layout_in(recorded: Settings) -> str:
         key: text for key, text in recorded.of(part).texts.items() if known.get(key, text) != text
     }
     return render_layout(name, own)
-
-
-def split_layout(text: str) -> tuple[str, dict[str, str]]:
-    """The objective and the options that `--task.layout NAME:option=value,...` names."""
-    name, _, assignments = text.partition(":")
-    pairs = (pair.partition("=") for pair in COMMA.split(assignments) if pair)
-    return name, {
-        key.strip().replace("-", "_"): value.replace("\\,", ",") for key, _, value in pairs
-    }
 
 
 def render_layout(name: str, texts: Mapping[str, str]) -> str:
