@@ -19,7 +19,7 @@ from unitk import registry
 from unitk.errors import UsageError, require, say, show_value
 from unitk.foreign import parse_yaml
 from unitk.options import ready
-from unitk.options.fields import COMMA, WORDS, flag, options, render
+from unitk.options.fields import WORDS, flag, options, render
 
 HELP = ("-h", "--help", "--help-all")
 UNFLAGGED = "command line"  # where words without a flag stand
@@ -269,16 +269,6 @@ def _flatten(tree: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
                 path = path.removesuffix(".name")
             values = value if isinstance(value, list) else [value]
             yield path, (" " if path == "task" else ",").join(map(str, values))
-
-
-def split_layout(text: str) -> tuple[str, list[tuple[str, str, str]]]:
-    """The objective of `--task.layout NAME:option=value,...`, and each option, its = and value."""
-    name, _, assignments = text.partition(":")
-    pairs = (pair.partition("=") for pair in COMMA.split(assignments) if pair)
-    return name, [
-        (key.strip().replace("-", "_"), equals, value.replace("\\,", ","))
-        for key, equals, value in pairs
-    ]
 
 
 def plain(value: Any) -> Any:

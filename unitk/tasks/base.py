@@ -14,7 +14,7 @@ import numpy as np
 from unitk import registry
 from unitk.data.cuts import Cutter, Text, When
 from unitk.errors import UsageError, require
-from unitk.options.fields import Checked, Schedule
+from unitk.options.fields import COMMA, Checked, Schedule
 from unitk.slots import Bools, Example, Floats, Ids, Protocol, Slots, stay, unroll
 from unitk.vocab.base import BLANKS, Vocab
 
@@ -403,3 +403,13 @@ def share_at(share: float | Schedule, when: When) -> float:
     A layout hides one token at least, also where a schedule comes down to 0.
     """
     return share(*when) if callable(share) else share
+
+
+def split_layout(text: str) -> tuple[str, list[tuple[str, str, str]]]:
+    """The objective of `--task.layout NAME:option=value,...`, and each option, its = and value."""
+    name, _, assignments = text.partition(":")
+    pairs = (pair.partition("=") for pair in COMMA.split(assignments) if pair)
+    return name, [
+        (key.strip().replace("-", "_"), equals, value.replace("\\,", ","))
+        for key, equals, value in pairs
+    ]

@@ -26,9 +26,9 @@ from unitk import registry
 from unitk.errors import UsageError, check_option, require
 from unitk.options.config import build_config, options
 from unitk.options.fields import Bound, Schedule
-from unitk.options.settings import Origin, gather_settings, split_layout
+from unitk.options.settings import Origin, gather_settings
 from unitk.slots import Ask, Example, Floats, Ids, Slots, concatenate
-from unitk.tasks.base import Encoded, Task
+from unitk.tasks.base import Encoded, Task, split_layout
 from unitk.vocab.base import Vocab
 
 LAYOUT = "--task.layout"

@@ -21,8 +21,8 @@ from unitk.errors import CheckpointError, UsageError
 from unitk.files import create, sealed_files
 from unitk.foreign import read_json
 from unitk.options.fields import SUFFIXES, Copied, flag, options, render
-from unitk.options.settings import NOTHING, Origin, Settings, rename_old, split_layout
-from unitk.tasks.base import Task
+from unitk.options.settings import NOTHING, Origin, Settings, rename_old
+from unitk.tasks.base import Task, split_layout
 from unitk.training.saving.folder import stored_files
 
 if TYPE_CHECKING:
