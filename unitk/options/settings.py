@@ -290,8 +290,7 @@ def argument_text(value: object, name: str) -> str:
         require(flat, f"{name} cannot be a list of lists or objects")
         return ",".join(argument_text(item, name).replace(",", "\\,") for item in value)
     try:
-        value = fspath(value) if isinstance(value, PathLike) else value
-        return render(value)
+        return render(fspath(value) if isinstance(value, PathLike) else value)
     except AssertionError:
         raise UsageError(
             f"{name} cannot be {show_value(value)}: no option takes a {type(value).__name__}"
