@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -74,6 +74,15 @@ class State:
     def select(self, rows: Tensor) -> State:
         """The state of these inputs only."""
         return State(*(getattr(self, field.name).index_select(0, rows) for field in fields(self)))
+
+
+class Proposals(NamedTuple):
+    """Hypotheses with one more word, of each input the best first: [B, N] each."""
+
+    total: Tensor  # the log-probability of all words
+    back: Tensor  # the number of the hypothesis that is continued
+    word: Tensor
+    gain: Tensor  # the log-probability of the word
 
 
 class Search:
@@ -195,12 +204,8 @@ class Search:
         home = state.homes.gather(1, state.blank[..., None].expand(-1, -1, 2))
         return back, word, home + state.count[..., None] * self.stride
 
-    def propose(self, logits_RV: Tensor) -> tuple[Tensor, ...]:
-        """The `wide` best continuations [B, wide] of each input, best first.
-
-        Returns the total log-probability, the hypothesis that is continued, the word, and the
-        word's log-probability.
-        """
+    def propose(self, logits_RV: Tensor) -> Proposals:
+        """The `wide` best continuations [B, wide] of each input."""
         state, wide = self.state, self.wide
         rows = len(state.score)
         beams = len(logits_RV) // rows  # hypotheses of an input: 1 at first, then K
@@ -217,15 +222,17 @@ class Search:
         total, index = total.topk(min(wide, total.shape[1]))
         back = index // gain.shape[2]
         word, gain = word.gather(1, index), gain.flatten(1).gather(1, index)
-        return self.filled(total, back, word, gain)
+        return self.fill_up(Proposals(total, back, word, gain))
 
-    def filled(self, total: Tensor, *tables: Tensor) -> tuple[Tensor, ...]:
+    def fill_up(self, found: Proposals) -> Proposals:
         """Pad continuations [B, n] to `wide` with impossible ones."""
-        missing = self.wide - total.shape[1]
+        missing = self.wide - found.total.shape[1]
         if missing <= 0:
-            return total, *tables
+            return found
         pad = torch.nn.functional.pad  # a vocabulary of a few words
-        return pad(total, (0, missing), value=-torch.inf), *(pad(t, (0, missing)) for t in tables)
+        total, *others = found
+        others = [pad(table, (0, missing)) for table in others]
+        return Proposals(pad(total, (0, missing), value=-torch.inf), *others)
 
     def log_probs(self, logits_RV: Tensor) -> Tensor:
         """[R, V] log-probabilities of the words before any rule: rules do not renormalise them."""

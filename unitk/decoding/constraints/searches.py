@@ -11,7 +11,15 @@ import torch
 from torch import Tensor
 
 from unitk.decoding.constraints.rules import tabulate_phrases
-from unitk.decoding.search import Hypothesis, Request, Search, best, draw, recent_words
+from unitk.decoding.search import (
+    Hypothesis,
+    Proposals,
+    Request,
+    Search,
+    best,
+    draw,
+    recent_words,
+)
 from unitk.slots import Ids
 
 OnStep = Callable[[int, Ids], None]
@@ -59,7 +67,7 @@ class Sampling(Search):
         draws = [np.random.default_rng(seed).random(size, np.float32) for seed in request.seeds]
         self.state.chance = torch.from_numpy(np.stack(draws)).mT.to(request.homes.device)
 
-    def propose(self, logits_RV: Tensor) -> tuple[Tensor, ...]:
+    def propose(self, logits_RV: Tensor) -> Proposals:
         """Draw one continuation [B, K] of each hypothesis."""
         state, config = self.state, self.config
         rows, samples = state.score.shape
@@ -83,7 +91,7 @@ class Sampling(Search):
         impossible_R1 = score_RV.gather(1, word_R1).isneginf()
         gain = gain_RV.gather(1, word_R1).masked_fill(impossible_R1, -torch.inf).view(rows, samples)
         back = torch.arange(samples, device=gain.device).expand(rows, samples)
-        return gain + state.score, back, word_R.view(rows, samples), gain
+        return Proposals(gain + state.score, back, word_R.view(rows, samples), gain)
 
     def _stop(self, total: Tensor) -> None:
         """Nothing stops early: each output is drawn to its own end."""
@@ -133,7 +141,7 @@ class Constrained(Search):
         self.met = met | self.begun.gather(3, length)[..., 0]
         return back, token, position
 
-    def propose(self, logits_RV: Tensor) -> tuple[Tensor, ...]:
+    def propose(self, logits_RV: Tensor) -> Proposals:
         """The continuations that the banks of an input take in turn, each bank its best first."""
         gain_BKV = self.ruled_log_probs(logits_RV)
         size = gain_BKV.shape[2]
@@ -147,7 +155,8 @@ class Constrained(Search):
         back = index // size
         word = index % size
         order = self._order_by_bank(total, self._bank(back, word))[:, : self.wide]
-        return self.filled(*(part.gather(1, order) for part in (total, back, word, gain)))
+        found = Proposals(total, back, word, gain)
+        return self.fill_up(Proposals(*(table.gather(1, order) for table in found)))
 
     def _candidates(self, gain_BKV: Tensor) -> Tensor:
         """Candidate continuations of an input, sorted, as hypothesis * V + word.
@@ -253,7 +262,7 @@ class Diverse(Search):
         size = (len(back), self.groups * self.config.beam)
         return back.flatten(1), token.view(size), position.view(*size, 2)
 
-    def propose(self, logits_RV: Tensor) -> tuple[Tensor, ...]:
+    def propose(self, logits_RV: Tensor) -> Proposals:
         """The best continuations of each group, given what the groups before it chose."""
         gain = self.ruled_log_probs(logits_RV)
         _, beams, size = gain.shape
@@ -267,11 +276,14 @@ class Diverse(Search):
             _, index = best(value, min(self.wide, value.shape[1]))
             total = total.gather(1, index)
             word = index % size
-            chosen.append(self.filled(total, index // size, word, gain[:, group].gather(1, index)))
+            gain_of_word = gain[:, group].gather(1, index)
+            found = Proposals(total, index // size, word, gain_of_word)
+            chosen.append(self.fill_up(found))
             # what goes on in this group makes its words dearer for the groups after it
             possible = (total > -torch.inf)[:, : self.config.beam].to(cost.dtype)
             cost.scatter_add_(1, word[:, : self.config.beam], self.strength * possible)
-        return tuple(torch.stack(tables, 1).flatten(0, 1) for tables in zip(*chosen, strict=True))
+        tables_of = zip(*chosen, strict=True)
+        return Proposals(*(torch.stack(tables, 1).flatten(0, 1) for tables in tables_of))
 
     def select(self, rows: Tensor) -> None:
         """Keep only these inputs."""
