@@ -79,15 +79,17 @@ def totals(
 
     A head without probabilities has the loss alone.
     """
-    weight_K = torch.cat([ask.weight for ask in asks])
-    # products and sums, not `@`, which autocast would do in 16 bits
-    rows = [terms.loss]
-    rows += [None if row is None else weight_K * row for row in (terms.nll, terms.correct)]
-    sizes = [len(ask.label) for ask in asks]  # the rows of asks lie one behind the other
-    parts = [[None] * len(asks) if row is None else row.split(sizes) for row in rows]
-    for loss, *others in zip(*parts, strict=True):
-        nll, correct = (None if row is None else row.sum() for row in others)
-        yield loss.sum(), nll, correct
+    stop = 0
+    for ask in asks:  # whose rows lie one behind the other
+        start = stop
+        stop = start + len(ask.label)
+        rows = slice(start, stop)
+        # products and sums, not `@`, which autocast would do in 16 bits
+        nll, correct = (
+            None if term is None else (ask.weight * term[rows]).sum()
+            for term in (terms.nll, terms.correct)
+        )
+        yield terms.loss[rows].sum(), nll, correct
 
 
 class Criterion(Protocol):

@@ -51,8 +51,8 @@ class CrossEntropy:
             terms = model.answer(
                 states, batch, asks, None, self.label_smoothing, self.pad, self.z_loss
             )
-            for ask, (mean, nll, correct) in zip(asks, totals(terms, asks), strict=True):
-                loss.sums[ask.name] = mean
+            for ask, (total_loss, nll, correct) in zip(asks, totals(terms, asks), strict=True):
+                loss.sums[ask.name] = total_loss
                 if nll is not None and model.heads.get(head).words:
                     loss.parts[f"{ask.name}/nll"] = nll
                 if correct is not None:
