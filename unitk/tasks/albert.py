@@ -60,7 +60,7 @@ class ALBERT(Masked):
         self.copies = config.copies
         self.frame = 3 if config.sop else 2
         self.cut = SentencePairs(random=0, complete=False) if config.sop else None
-        self.heads = ("class:sop:2",) * config.sop
+        self.heads = ("class:sop:2",) if config.sop else ()
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         v, c = self.vocab, self.config

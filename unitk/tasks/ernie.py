@@ -106,9 +106,13 @@ class ERNIE(Masked):
 
     def __init__(self, config: Config, vocab: Vocab) -> None:
         super().__init__(config, vocab)
-        self.frame = 4 if config.dialogue else 3 if config.nsp else 2
-        self.cut = Turns() if config.dialogue else SentencePairs() if config.nsp else None
-        self.heads = ("class:nsp:2",) * config.nsp
+        if config.dialogue:
+            self.cut = Turns()
+            self.frame = 4  # C, and an S behind each of three turns
+        elif config.nsp:
+            self.cut = SentencePairs()
+            self.frame = 3
+        self.heads = ("class:nsp:2",) if config.nsp else ()
 
     def level(self, text: Text, rng: np.random.Generator) -> int:
         """Whether the units of a text are words (0), phrases (1) or entities (2)."""

@@ -103,17 +103,22 @@ class LM(Task):
         return text[::-1] if self.backward else text
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
-        edges = (text.begins, text.ends)[:: -1 if self.backward else 1]
-        first, last = (edge or self.config.cut_ends for edge in edges)
+        begins, ends = text.begins, text.ends
+        if self.backward:
+            begins, ends = ends, begins
+        first = begins or self.config.cut_ends  # of a document, in the order of reading
+        last = ends or self.config.cut_ends
         opened = len(self.start) > 0
-        alone = not text.carried
-        start = self.start if first or alone else self.start[:0]
+        start = self.start if first or not text.carried else self.start[:0]
         end = [self.vocab.sep] if self.config.ends and last else []
-        # the text that comes next is unrelated, or has an opening that asks for its first token
-        apart = (opened or alone) if last else (opened and alone)
-        more = self.start[:0] if apart else text.before if self.backward else text.behind
+        # the first token of the next text is asked for here, unless that text is unrelated, or has
+        # an opening that asks for it
+        asks_next = (text.carried and not opened) if last else (text.carried or not opened)
+        more = self.start[:0]
+        if asks_next:
+            more = text.before if self.backward else text.behind
         tokens = np.concatenate([start, self.put_in_order(text.ids), end, more]).astype(np.int64)
-        return layout(tokens, unread=int(alone or len(end) + len(more) > 0))
+        return layout(tokens, unread=int(not text.carried or len(end) + len(more) > 0))
 
     def finetune(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
         require(not self.backward, "--task.backward is for texts: a target follows its source")

@@ -120,12 +120,11 @@ class Sentinels(Seq2Seq):
     def fills(self, source: list[Ids], written: Ids) -> tuple[Ids, list[Ids]]:
         blanks = np.flatnonzero(self.join(source) == self.vocab.mask)
         words = written[written != self.protocol.end]
-        at = np.flatnonzero(np.isin(words, self.sentinels))
-        # of a sentinel that is written twice, what stands behind the first counts
-        behind = dict(zip(words[at][::-1], np.split(words, at)[:0:-1], strict=True))
-        return blanks, [
-            behind.get(sentinel, words[:1])[1:] for sentinel in self.sentinels[: len(blanks)]
-        ]
+        _, *runs = np.split(words, np.flatnonzero(np.isin(words, self.sentinels)))
+        # each run begins with a sentinel; of one that is written twice, the first run counts
+        fills = {int(run[0]): run[1:] for run in reversed(runs)}
+        numbers = self.sentinels[: len(blanks)].tolist()
+        return blanks, [fills.get(sentinel, words[:0]) for sentinel in numbers]
 
 
 @register("task", "t5")

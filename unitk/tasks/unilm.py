@@ -30,22 +30,27 @@ from unitk.data.cuts import SentencePairs, Text
 from unitk.errors import require
 from unitk.options.fields import Chance, Share, Weighted, Weights
 from unitk.registry import register
-from unitk.slots import Example, Ids, Protocol, lm, probe, stay, unroll
+from unitk.slots import Example, Ids, Protocol, Row, lm, probe, stay, unroll
 from unitk.spans import choose, corrupt, ngram_places
 from unitk.tasks.base import Task, frame_parts, share_at
 from unitk.tasks.mlm import ask_sentences
 from unitk.vocab.base import Vocab
 
 BOTH, SEQ2SEQ, LEFT, RIGHT = range(4)
+"""Masks: from both sides, sequence to sequence, left to right and right to left."""
 
 
 def layout(kind: int, tokens: Ids, first: int, hidden: Ids, shown: Ids) -> Example:
     """Lay out framed tokens, `first` of which belong to the first part, under one of four masks."""
     position = np.arange(len(tokens))
     second = position >= first
-    way, later = ((0, 0), (1, first - 1), (1, 0), (-1, 0))[kind]  # the clock's, and its delay
-    at = way * np.maximum(position - later, 0)
-    seg = (second, 4 + second, 2, 3)[kind]
+    times_and_segments: dict[int, tuple[Row, Row]] = {
+        BOTH: (0, second),
+        SEQ2SEQ: (np.maximum(position - first + 1, 0), 4 + second),
+        LEFT: (position, 2),
+        RIGHT: (-position, 3),
+    }
+    at, seg = times_and_segments[kind]
     read = tokens.copy()
     read[hidden] = shown
     slots = stay(read, pos=position, at=at, seg=seg)
@@ -95,7 +100,7 @@ class UniLM(Task):
         # of all pairs so many are from two documents: half of what the bidirectional mask gets
         self.strangers = config.shares[BOTH] / sum(config.shares) / 2
         self.cut = SentencePairs(self.strangers, complete=False) if config.nsp else None
-        self.heads = ("class:nsp:2",) * config.nsp
+        self.heads = ("class:nsp:2",) if config.nsp else ()
 
     @cached_property
     def protocol(self) -> Protocol:

@@ -27,7 +27,7 @@ from unitk.errors import UsageError, check_option, require
 from unitk.options.config import build_config, options
 from unitk.options.fields import Bound, Schedule
 from unitk.options.settings import Origin, gather_settings
-from unitk.slots import Ask, Example, Floats, Ids, Slots, concatenate
+from unitk.slots import DOC, Ask, Example, Floats, Ids, Slots, concatenate
 from unitk.tasks.base import Encoded, Task, split_layout
 from unitk.vocab.base import Vocab
 
@@ -198,8 +198,9 @@ def side_by_side(texts: Sequence[Encoded]) -> tuple[Example, Ids]:
         rows.append(sizes[text.tower] + text.whole)
         asks += [replace(ask, rows=ask.rows + sizes[ask.tower]) for ask in text.example.asks]
         for tower, slots in text.example.towers.items():
-            slots.doc[:] = number
-            towers.setdefault(tower, []).append(slots)
+            own_doc = slots.table.copy()
+            own_doc[DOC] = number
+            towers.setdefault(tower, []).append(Slots(own_doc))
             sizes[tower] += len(slots)
     joined = {tower: concatenate(runs) for tower, runs in towers.items()}
     inputs = {

@@ -152,17 +152,20 @@ class Tag(Labelling):
         """F1 of spans as conlleval counts it: twice the right ones, over those of both sides."""
         ask = batch.asks[self.head]
         output = model.output(batch, ask)
+        counted = ask.weight > 0
         doc = batch.towers[ask.tower][DOC].flatten()[ask.first]
-        figures = []
-        for rows in (output.argmax(-1), ask.label):
-            texts: dict[int, list[str]] = {}
-            for number, label in zip(
-                *(x[ask.weight > 0].tolist() for x in (doc, rows)), strict=True
-            ):
-                texts.setdefault(number, []).append(self.labels[label])
-            figures.append(spans([*texts.values()]))
-        right = output.new_tensor(2.0 * len(figures[0] & figures[1]))
-        return {"spans/f1": right}, {"spans": sum(map(len, figures))}
+
+        def spans_in(label_K: Any) -> set[Any]:
+            tags: dict[int, list[str]] = {}  # of each doc
+            pairs = zip(doc[counted].tolist(), label_K[counted].tolist(), strict=True)
+            for number, label in pairs:
+                tags.setdefault(number, []).append(self.labels[label])
+            return spans([*tags.values()])
+
+        predicted = spans_in(output.argmax(-1))
+        wanted = spans_in(ask.label)
+        right = output.new_tensor(2.0 * len(predicted & wanted))
+        return {"spans/f1": right}, {"spans": len(predicted) + len(wanted)}
 
     def prediction(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
         odds = softmax(output).max(-1).tolist()
