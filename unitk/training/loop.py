@@ -33,18 +33,17 @@ from unitk.training.reporting import report
 from unitk.training.reporting.log import Journal
 from unitk.training.reporting.sinks import Event, Sink, choose_loggers, open_sinks
 from unitk.training.reporting.watch import Watch
-from unitk.training.run import Run
 from unitk.training.saving import snapshot
 from unitk.training.saving.saver import Saver
 from unitk.training.saving.state import Progress
 from unitk.training.signals import EXIT, Signals
 from unitk.training.start import Start
-from unitk.training.updates.late import Late, Passed, can_defer
+from unitk.training.updates.late import Late, Passed, UpdatingRun, can_defer
 
 log = logging.getLogger(__name__)
 
 
-class Trainer(Run):
+class Trainer(UpdatingRun):
     """Trains a run: makes its updates, and logs, validates and saves between them."""
 
     def __init__(self, start: Start) -> None:
@@ -52,7 +51,7 @@ class Trainer(Run):
         self.watch = Watch(self)
         self.saver = Saver(start.run, self.config.keep_last)
         self.saved = self.logged = self.progress.step
-        self.late = Late(self, self) if can_defer(self) else None
+        self.late = Late(self) if can_defer(self) else None
         require(
             self.late is not None or not self.config.capture,
             "--capture needs CUDA, and an optimizer that can skip an update there: adamw or muon",

@@ -9,9 +9,9 @@ updates that wait.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -21,13 +21,24 @@ from unitk.training.run import Run
 from unitk.training.updates.recording import Recorder
 
 
-class Updater(Protocol):
-    """The interface of the `Trainer`, which makes updates."""
+class UpdatingRun(Run):
+    """A run that makes updates: the `Trainer`."""
 
-    def begin(self, update: Update) -> dict[str, float]: ...
-    def compute(self, update: Update) -> Passed: ...
-    def update_waiting(self, update: Update) -> None: ...
-    def record(self, computed: Passed, norm: float, update: Update) -> None: ...
+    @abstractmethod
+    def begin(self, update: Update) -> dict[str, float]:
+        """Set the rates of an update; returns the counts of its asks, of all ranks."""
+
+    @abstractmethod
+    def compute(self, update: Update) -> Passed:
+        """Forward and backward of each micro-batch, and the gradients' norm."""
+
+    @abstractmethod
+    def update_waiting(self, update: Update) -> None:
+        """Make an update and wait for its loss and norm; one that is not finite is skipped."""
+
+    @abstractmethod
+    def record(self, computed: Passed, norm: float, update: Update) -> None:
+        """Record the losses and the gradient norm of an update."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +59,7 @@ class Pending:
     """An update that has not been read."""
 
     update: Update
-    place: tuple[int, int]  # the step and the epoch in which it was made
+    position: tuple[int, int]  # the step and the epoch in which it was made
     names: list[str]  # of the sums
     counts: Mapping[str, float]
     read: Callable[[], Tensor]
@@ -63,9 +74,8 @@ def can_defer(run: Run) -> bool:
 class Late:
     """Makes updates whose loss and norm the host reads one update later."""
 
-    def __init__(self, run: Run, steps: Updater) -> None:
+    def __init__(self, run: UpdatingRun) -> None:
         self.run = run
-        self.steps = steps
         self.pending: Pending | None = None
         self.recorder = Recorder(run) if run.config.capture else None
 
@@ -76,13 +86,13 @@ class Late:
         position = at.step, at.epoch
         if self.recorder is not None:
             self.settle()  # the step of this one is in its recording
-            counts = self.steps.begin(update)
+            counts = self.run.begin(update)
             recorded = self.recorder(update, counts, self.finish)
         if recorded is None:
-            computed = self.steps.compute(update)
+            computed = self.run.compute(update)
             # the device is busy with this one while the host reads the one before
             if not self.settle():
-                computed = self.steps.compute(update)
+                computed = self.run.compute(update)
             counts = dict(computed.counts)
             recorded = [*computed.sums], self.finish(computed.sums, computed.total, computed.norm)
         names, values = recorded
@@ -122,13 +132,13 @@ class Late:
         if math.isfinite(run.norm) and math.isfinite(total):
             sum_of = dict(zip(pending.names, sums, strict=True))
             own = Passed(sum_of, pending.counts, total, norm)
-            self.steps.record(own, run.norm, pending.update)
+            self.run.record(own, run.norm, pending.update)
             return True
         run.plan.zero_grad()  # the gradients of the next update, which is computed again
         now = at.step, at.epoch
-        at.step, at.epoch = pending.place
+        at.step, at.epoch = pending.position
         try:
-            self.steps.update_waiting(pending.update)
+            self.run.update_waiting(pending.update)
         finally:
             at.step, at.epoch = now
         return False
