@@ -49,10 +49,11 @@ def run(kit, toy_vocab, tmp_path):
         stays = {n: p.detach() for n, p in named if ".lora_" not in n and ":" not in n}
         base = Base(stays, {}, None) if adapter else None
         given = Identity(settings, None, "none", toy_vocab.hash, "text", labels=labels)
-        parts = model, (), Progress(), given, task, Ranks().copy_to_host
+        parts = model, (), Progress(), given, task
+        copy = Ranks().copy_to_host
         folder = tmp_path / "run"
         folder.mkdir()
-        snapshot.write(folder, snapshot.take_snapshot(*parts, base=base))
+        snapshot.write(folder, snapshot.take_snapshot(*parts, copy=copy, base=base))
         seal(folder)
         return folder
 

@@ -55,8 +55,8 @@ def write_model(folder: Path, model: torch.nn.Module, identity: Identity, task: 
 
     Raises OSError if the disk does.
     """
-    copied = Ranks().copy_to_host
-    taken = snapshot.take_snapshot(model, (), Progress(), identity, task, copied)
+    copy = Ranks().copy_to_host
+    taken = snapshot.take_snapshot(model, (), Progress(), identity, task, copy=copy)
     snapshot.write(folder, taken)
 
 

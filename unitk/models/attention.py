@@ -295,7 +295,7 @@ class HeadParts(nn.Module):
             self.query_scale = nn.Parameter(torch.ones(self.num_heads))
         self.gate = nn.Linear(config.width, self.num_heads) if config.head_gate else None
         self.norm = norm(config, config.heads_width, inside=True)
-        self.gates: Tensor | None = None
+        self.head_factors: Tensor | None = None
         """Factors of what each head finds, [H] or [B, H] (Michel et al. 2019, arXiv 1905.10650,
         section 2.3); while `unitk analyse heads` measures."""
         if fused:
@@ -337,8 +337,8 @@ class HeadParts(nn.Module):
         mixed_BTHK = mixed_BHTK.transpose(1, 2)
         if self.gate is not None:
             mixed_BTHK = mixed_BTHK * (2 * self.gate(x_BTD).sigmoid())[..., None]
-        if self.gates is not None:
-            mixed_BTHK = mixed_BTHK * self.gates[..., None, :, None]
+        if self.head_factors is not None:
+            mixed_BTHK = mixed_BTHK * self.head_factors[..., None, :, None]
         return map_normed(self.norm, self.out, mixed_BTHK.flatten(2))
 
 

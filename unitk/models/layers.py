@@ -213,7 +213,9 @@ class Layer(nn.Module):
             x_BTD = self.add(x_BTD, self.cross_norm, look_across)
         if self.parallel:  # GPT-J: x + attention(norm(x)) + ffn(norm'(x))
             read_BTD = entering_BTD if asked is None else take_asked(entering_BTD, asked)
-            return self.state(x_BTD + self.dropout(feed(self.ffn_norm(read_BTD))), entering_BTD)
+            return self.keep_dtype(
+                x_BTD + self.dropout(feed(self.ffn_norm(read_BTD))), entering_BTD
+            )
         return self.add(x_BTD, self.ffn_norm, feed)
 
     def remember(self, states_BMD: Tensor) -> tuple[Tensor, Tensor]:
@@ -232,10 +234,10 @@ class Layer(nn.Module):
         # GPT: x + part(norm(x)); BERT: norm(x + part(x)); OLMo 2 has its norm in the part
         output_BTD = part(norm(x_BTD) if self.norm_first else x_BTD)
         sum_BTD = (x_BTD if asked is None else take_asked(x_BTD, asked)) + self.dropout(output_BTD)
-        return self.state(sum_BTD if self.norm_first else norm(sum_BTD), x_BTD)
+        return self.keep_dtype(sum_BTD if self.norm_first else norm(sum_BTD), x_BTD)
 
-    def state(self, x_BTD: Tensor, entered_BTD: Tensor) -> Tensor:
-        """A state for what follows: autocast has norms give 32 bits, whatever entered them."""
+    def keep_dtype(self, x_BTD: Tensor, entered_BTD: Tensor) -> Tensor:
+        """A state in the dtype of those that entered; autocast has norms give 32 bits."""
         return x_BTD.type_as(entered_BTD) if self.half_states else x_BTD
 
 

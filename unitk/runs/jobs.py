@@ -184,7 +184,7 @@ class _Trainer:
                 ) from None
 
 
-def _work(job: TrainingJob, told: Connection) -> None:
+def _work(job: TrainingJob, to_parent: Connection) -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -196,7 +196,7 @@ def _work(job: TrainingJob, told: Connection) -> None:
     try:
         train_job(job)
     except UnitkError as error:
-        told.send(error)
+        to_parent.send(error)
 
 
 def train_job(job: TrainingJob) -> None:

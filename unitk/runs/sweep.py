@@ -116,7 +116,7 @@ class Trial:
             return False
         progress = Progress.of(read_state(newest))
         judged = any(step == progress.step for step, _ in self.scores)
-        return judged and bool(progress.end(self.start.config))
+        return judged and bool(progress.end_reason(self.start.config))
 
 
 def value(argv: Sequence[str]) -> list[dict[str, Any]]:

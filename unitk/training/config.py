@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from unitk.errors import check_option, require
 from unitk.optim.schedules import Linear
@@ -278,7 +278,7 @@ class TrainConfig(fields.Checked):
             require(bool(self.init_from or towers), need + new)
         good = self.thaw in (None, "epoch") or ((self.thaw or "").isdecimal() and self.thaw != "0")
         require(good, f"--thaw must be epoch or a number of updates, got {self.thaw!r}")
-        bad_steps(self.on_nonfinite)
+        parse_on_nonfinite(self.on_nonfinite)
         known = self.valid_metric == ("auto",) or {*self.valid_metric} <= {*SCORES}
         check_option(self, "valid_metric", known, f"auto or some of {', '.join(SCORES)}")
         ends = counted or bool(self.max_words or self.max_hours)
@@ -298,9 +298,9 @@ class TrainConfig(fields.Checked):
         return [score for score, own in SCORES.items() if score in ("rouge", "bleu") or best in own]
 
     @property
-    def bad_steps(self) -> int:
+    def max_bad_row(self) -> int:
         """How many updates in a row with NaN or infinity end the run."""
-        return bad_steps(self.on_nonfinite)
+        return parse_on_nonfinite(self.on_nonfinite)
 
     @property
     def counts_words(self) -> bool:
@@ -334,16 +334,25 @@ def is_launched() -> bool:
     return "WORLD_SIZE" in os.environ
 
 
-def process_ranks() -> tuple[int, int, int]:
-    """This process's rank, the number of processes, and its rank on this machine."""
+class ProcessRanks(NamedTuple):
+    """The place of a process among those of its run."""
+
+    rank: int = 0
+    world: int = 1  # the number of processes
+    local: int = 0  # the rank among those of this machine
+
+
+def process_ranks() -> ProcessRanks:
+    """The place of this process, as its launcher has set it in environment variables."""
     if (world := _read_variable("WORLD_SIZE", 1, 1 << 20) if is_launched() else 1) == 1:
-        return 0, 1, 0
+        return ProcessRanks()
     meet = () if MEETING in os.environ else ("MASTER_ADDR", "MASTER_PORT")
     for name in ("RANK", "LOCAL_RANK", *meet):
         require(name in os.environ, f"WORLD_SIZE is {world}, but {name} is not set: use torchrun")
     if meet:
         _read_variable("MASTER_PORT", 1, 65535)
-    return _read_variable("RANK", 0, world - 1), world, _read_variable("LOCAL_RANK", 0, world - 1)
+    rank = _read_variable("RANK", 0, world - 1)
+    return ProcessRanks(rank, world, _read_variable("LOCAL_RANK", 0, world - 1))
 
 
 def _read_variable(name: str, low: int, high: int) -> int:
@@ -354,7 +363,7 @@ def _read_variable(name: str, low: int, high: int) -> int:
     return int(text)
 
 
-def bad_steps(text: str) -> int:
+def parse_on_nonfinite(text: str) -> int:
     """Parse `stop` or `skip:N`: how many bad updates in a row end a run."""
     how, _, number = ("skip:1" if text == "stop" else text).partition(":")
     good = how == "skip" and number.isdecimal() and int(number) >= 1

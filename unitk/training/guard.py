@@ -48,7 +48,7 @@ def skip(run: Run, compute: Callable[[Batch, int], Loss], update: Update, loss: 
         "step %d: %s: skipped (%d in a row, %d in all); first bad: %s; examples %s",
         *(at.step + 1, what, at.bad_row, at.bad_steps, first, numbers),
     )
-    if at.bad_row >= config.bad_steps:
+    if at.bad_row >= config.max_bad_row:
         path = run.start.run.path / f"bad-step-{at.step + 1}{run.ranks.suffix}.npz"
         give_up(path, update, at.bad_row, f"{what}; first bad: {first}")
 

@@ -97,7 +97,7 @@ class Trainer(UpdatingRun):
                 at.epoch, at.cursor = update.epoch, update.cursor  # where a resumed run goes on
                 at.tokens += tokens
                 at.texts += len(update.ids)
-                at.read(words, config.save_at_words)
+                at.count_words(words, config.save_at_words)
                 self.journal.advance(at.step, self.early_lines)
                 profiler()
         if self.stopped:
@@ -198,13 +198,13 @@ class Trainer(UpdatingRun):
         """Log, validate and save as is due between updates; returns whether the run is over."""
         config, at = self.config, self.progress
         signal = self.agreed_signal()
-        end = at.end(config)
+        end = at.end_reason(config)
         if at.due(self.log_every, self.logged, bool(end)):
             self.log_train()
         if self.data.valid and not signal and at.due(config.valid_every, at.validated, bool(end)):
             self.validate()
             signal = self.agreed_signal()
-            end = at.end(config)  # patience may have ended
+            end = at.end_reason(config)  # patience may have ended
         if at.due(self.watch.every, self.watch.done, bool(end)):
             self.watch.look(self.model, at.step, self.total, self.plan.rate, self.journal)
         named = [*at.best_steps(config.keep_best), *at.kept.values()]
@@ -364,13 +364,19 @@ class Trainer(UpdatingRun):
         at.means = self.means.state()
         at.total = self.total
         self.ranks.reshard(self.model)
-        rows = {name: self.ranks.gather_rows(own) for name, own in self.stateful.tables.items()}
+        carry = {name: self.ranks.gather_rows(own) for name, own in self.stateful.tables.items()}
         if not (self.ranks.leads or self.ranks.sharded):
             return
-        identity, task, copy = self.start.identity, self.data.task, self.ranks.copy_to_host
-        averages = self.average.tensors if self.average is not None else None
         taken = snapshot.take_snapshot(
-            self.model, self.plan.optimizers, at, identity, task, copy, averages, rows, self.base
+            self.model,
+            self.plan.optimizers,
+            at,
+            self.start.identity,
+            self.data.task,
+            copy=self.ranks.copy_to_host,
+            averages=self.average.tensors if self.average is not None else None,
+            carry=carry,
+            base=self.base,
         )
         if self.ranks.apart:
             taken = registry.get("measure", "shards")(taken, self.ranks)

@@ -126,7 +126,7 @@ def parse_train(argv: Sequence[str]) -> Parsed:
     if "batch_texts" in given:
         changed["batch_tokens"] = "none"
     nproc = (given if "nproc" in given else recorded).texts.get("nproc", "1")
-    if process_ranks()[1] == 1 and (is_launched() or nproc == "1"):
+    if process_ranks().world == 1 and (is_launched() or nproc == "1"):
         changed |= {"shard": "off", "save_shards": "off"}  # the number of processes may change
     given = Settings.of_texts(changed, Origin.FLAG).under(given)
     # for this run all of them are given; what they say of their origin is kept
@@ -244,7 +244,7 @@ def _with_batch(config: TrainConfig, recorded: Mapping[str, str]) -> TrainConfig
     texts = [recorded.get(name, "none") for name in ("batch_tokens", "batch_texts")]
     tokens, count = (None if text == "none" else int(text) for text in texts)
     if not (tokens or count):
-        tokens = config.max_tokens * process_ranks()[1]
+        tokens = config.max_tokens * process_ranks().world
     return replace(config, batch_tokens=tokens, batch_texts=count)
 
 

@@ -39,7 +39,7 @@ def run(argv: Sequence[str]) -> None:
         parsed = parse_train(argv)
         from unitk.training.reporting.log import show_log
 
-        show_log(logging.INFO if process_ranks()[0] == 0 else logging.ERROR)
+        show_log(logging.INFO if process_ranks().rank == 0 else logging.ERROR)
         if parsed.main.seeds and not parsed.main.dry_run:
             registry.get("measure", "seeds")(parsed)
             return

@@ -89,10 +89,10 @@ def test_a_run_that_did_not_count_its_words_is_not_resumed_by_them(train, tmp_pa
 
 def test_an_update_may_reach_several_marks():
     at = Progress(step=4, words=900)
-    at.read(1200, (500, 1000, 2000, 3000))
+    at.count_words(1200, (500, 1000, 2000, 3000))
     assert at.words == 2100 and at.kept == {"words_1k": 4, "words_2k": 4}
     at.step = 5
-    at.read(10, (500, 1000, 2000, 3000))
+    at.count_words(10, (500, 1000, 2000, 3000))
     assert at.words == 2110 and at.kept == {"words_1k": 4, "words_2k": 4}
     at.forget(4)
     assert not at.kept

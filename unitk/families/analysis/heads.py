@@ -69,11 +69,11 @@ def gate(model: Model, gates: Gates) -> Iterator[None]:
     parts = _parts(model)
     try:
         for name, gate in gates.items():
-            parts[name].gates = gate
+            parts[name].head_factors = gate
         yield
     finally:
         for name in gates:
-            parts[name].gates = None
+            parts[name].head_factors = None
 
 
 def importance(setup: Setup, gates: Gates, max_tokens: int) -> dict[str, Tensor]:

@@ -75,7 +75,7 @@ class WeightedStack(Stack):
                 states.append(recompute(layer.add, *arguments) if again else layer.add(*arguments))
                 # in fp32, as the weights are; autocast would add up in 16 bits
                 terms = (weight * state for weight, state in zip(weight_n, states, strict=True))
-                x_BTD = layer.state(torch.stack([*terms]).sum(0), x_BTD)
+                x_BTD = layer.keep_dtype(torch.stack([*terms]).sum(0), x_BTD)
         states_BTD: Tensor = self.norm(x_BTD)
         return states_BTD if asked is None else take_asked(states_BTD, asked)
 

@@ -23,7 +23,7 @@ from unitk.vocab.base import Vocab
 def check_fit(parsed: Parsed, data: Data) -> None:
     """Refuse options that the data of the run cannot serve."""
     config = parsed.main
-    check_stateful(parsed, data, process_ranks()[1])
+    check_stateful(parsed, data, process_ranks().world)
     require(
         not (config.shard and data.writes),
         "--shard: a model that writes while it trains cannot be divided among processes",

@@ -27,7 +27,7 @@ def check_run_options(parsed: Parsed, run: RunFolder) -> None:
 
 def _check_shards(config: TrainConfig, run: RunFolder) -> None:
     """Refuse shards that no process would share, or could not write."""
-    _, world, _ = process_ranks()
+    world = process_ranks().world
     alone = world == 1 and (is_launched() or config.nproc == 1)
     require(
         not (config.shard and alone),

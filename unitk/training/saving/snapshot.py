@@ -51,6 +51,7 @@ def take_snapshot(
     progress: Progress,
     identity: Identity,
     task: Task,
+    *,
     copy: Callable[[Tensor], Tensor],
     averages: dict[str, Tensor] | None = None,
     carry: dict[str, Tensor] | None = None,
@@ -58,7 +59,8 @@ def take_snapshot(
 ) -> Snapshot:
     """Copy everything that a checkpoint holds; `copy` brings a tensor to host memory.
 
-    The weights of a `base` are left out.
+    `averages` are those of `--ema` or `--average-last`, `carry` what stateful rows carry on. The
+    weights of a `base`, on which an adapter stands, are left out.
     """
     versions = {
         "unitk": VERSION,

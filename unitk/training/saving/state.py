@@ -113,13 +113,12 @@ class Progress:
     total: int | None = None  # updates of the whole run, as schedules count them
     epoch: int = 0
     cursor: int = 0  # units of the epoch's plan that are done
-    tokens: int = 0
+    tokens: int = 0  # that were read, repetitions included; so are texts and words
     texts: int = 0
-    words: int = 0
-    """Tokens, texts and words read, repetitions included; words are 0 if corpora lack them."""
+    words: int = 0  # 0 if the corpora do not count them
     seconds: float = 0.0  # time spent, validations and saving included
-    bad_steps: int = 0
-    bad_row: int = 0  # updates skipped for NaN or infinity: in all, and the last ones in a row
+    bad_steps: int = 0  # updates that were skipped for NaN or infinity, of the whole run
+    bad_row: int = 0  # how many of them are the last ones, in a row
     validated: int = 0  # step of the last validation
     ranking: list[list[Any]] = field(default_factory=list)
     """[value, step] of the best validations, which were or are being saved, the best first."""
@@ -173,7 +172,7 @@ class Progress:
             "max_hours": self.seconds / 3600,
         }
 
-    def end(self, config: TrainConfig) -> str:
+    def end_reason(self, config: TrainConfig) -> str:
         """The reason why the run is over, or an empty text."""
         for name, count in self.done.items():
             limit = getattr(config, name)
@@ -207,7 +206,7 @@ class Progress:
                 self.stale = 0
             self.judged_by = metric
 
-    def read(self, words: int, marks: tuple[int, ...]) -> None:
+    def count_words(self, words: int, marks: tuple[int, ...]) -> None:
         """Count the words of an update, and record the `marks` that it reaches."""
         reached = [mark for mark in marks if self.words < mark <= self.words + words]
         self.words += words
