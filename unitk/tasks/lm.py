@@ -103,20 +103,14 @@ class LM(Task):
         return text[::-1] if self.backward else text
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
-        begins, ends = text.begins, text.ends
-        if self.backward:
-            begins, ends = ends, begins
-        first = begins or self.config.cut_ends  # of a document, in the order of reading
-        last = ends or self.config.cut_ends
+        edges = (text.ends, text.begins) if self.backward else (text.begins, text.ends)
+        first, last = (edge or self.config.cut_ends for edge in edges)  # of a document, as read
         opened = len(self.start) > 0
         start = self.start if first or not text.carried else self.start[:0]
         end = [self.vocab.sep] if self.config.ends and last else []
-        # the first token of the next text is asked for here, unless that text is unrelated, or has
-        # an opening that asks for it
+        # the next text's first token, unless that text is unrelated or has an opening that asks
         asks_next = (text.carried and not opened) if last else (text.carried or not opened)
-        more = self.start[:0]
-        if asks_next:
-            more = text.before if self.backward else text.behind
+        more = (text.before if self.backward else text.behind) if asks_next else self.start[:0]
         tokens = np.concatenate([start, self.put_in_order(text.ids), end, more]).astype(np.int64)
         return layout(tokens, unread=int(not text.carried or len(end) + len(more) > 0))
 

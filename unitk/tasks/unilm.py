@@ -36,8 +36,7 @@ from unitk.tasks.base import Task, frame_parts, share_at
 from unitk.tasks.mlm import ask_sentences
 from unitk.vocab.base import Vocab
 
-BOTH, SEQ2SEQ, LEFT, RIGHT = range(4)
-"""Masks: from both sides, sequence to sequence, left to right and right to left."""
+BOTH, SEQ2SEQ, LEFT, RIGHT = range(4)  # LEFT: from left to right
 
 
 def layout(kind: int, tokens: Ids, first: int, hidden: Ids, shown: Ids) -> Example:
@@ -143,9 +142,8 @@ class UniLM(Task):
         count = max(round(c.target_mask_ratio * len(target)), 1 - shift)
         hidden = np.sort(rng.permutation(places[: len(places) - shift])[:count])
         shown = corrupt(tokens[hidden], v.mask, self.words, c.mask_keep_random, rng)
-        example = layout(
-            SEQ2SEQ, tokens[: len(tokens) - shift], int(places[0]) - shift, hidden, shown
-        )
+        read = tokens[: len(tokens) - shift]
+        example = layout(SEQ2SEQ, read, int(places[0]) - shift, hidden, shown)
         return replace(example, asks=[lm(places - 1, tokens[places])]) if shift else example
 
     def lay_out_continuation(self, before: Ids, text: Ids) -> Example:
@@ -161,11 +159,8 @@ class UniLM(Task):
     def prompt(self, source: list[Ids]) -> Example:
         if not source:
             learnt = self.config.shares[LEFT] > 0 and not self.config.position_shift
-            require(
-                learnt,
-                "to write from nothing, "
-                "a UniLM needs the mask from left to right in --task.shares, and no position shift",
-            )
+            needs = "needs the mask from left to right in --task.shares, and no position shift"
+            require(learnt, f"to write from nothing, a UniLM {needs}")
             return self.leftward(self.join(source))
         tokens, _ = frame_parts([self.join(source)], self.vocab.cls, self.vocab.sep)
         if self.config.position_shift:

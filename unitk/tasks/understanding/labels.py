@@ -153,17 +153,15 @@ class Tag(Labelling):
         ask = batch.asks[self.head]
         output = model.output(batch, ask)
         counted = ask.weight > 0
-        doc = batch.towers[ask.tower][DOC].flatten()[ask.first]
+        docs = batch.towers[ask.tower][DOC].flatten()[ask.first][counted].tolist()
 
         def spans_in(label_K: Any) -> set[Any]:
             tags: dict[int, list[str]] = {}  # of each doc
-            pairs = zip(doc[counted].tolist(), label_K[counted].tolist(), strict=True)
-            for number, label in pairs:
+            for number, label in zip(docs, label_K[counted].tolist(), strict=True):
                 tags.setdefault(number, []).append(self.labels[label])
             return spans([*tags.values()])
 
-        predicted = spans_in(output.argmax(-1))
-        wanted = spans_in(ask.label)
+        predicted, wanted = spans_in(output.argmax(-1)), spans_in(ask.label)
         right = output.new_tensor(2.0 * len(predicted & wanted))
         return {"spans/f1": right}, {"spans": len(predicted) + len(wanted)}
 
