@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -36,8 +36,6 @@ from unitk.slots import Batch, Example, Protocol, collate
 Conditions = Callable[[Batch, Sequence[int]], Condition]
 """Makes the condition of a batch of prompts, given also their numbers among all prompts."""
 
-Lot = tuple[list[int], list[int], Batch, Condition]
-"""The numbers of some prompts, those in the rows of their batch, the batch, and its condition."""
 
 CHECK_EVERY = {"cpu": 1}
 """Steps between two checks for finished rows; on other devices a check makes the host wait."""
@@ -144,6 +142,15 @@ def generate(
     return hypotheses
 
 
+class Lot(NamedTuple):
+    """Prompts that are decoded together."""
+
+    numbers: list[int]  # of these prompts among all
+    rows: list[int]  # the number of the prompt in each row of the batch
+    batch: Batch
+    condition: Condition
+
+
 def read_ahead(
     model: Decoder,
     prompts: Sequence[Example],
@@ -156,10 +163,8 @@ def read_ahead(
     def read(numbers: list[int]) -> Lot:
         batch, order = lay_out(model, [prompts[i] for i in numbers])
         rows = [numbers[i] for i in order]
-        return numbers, rows, batch, (conditions or condition)(batch, rows)
-
-    def condition(batch: Batch, rows: Sequence[int]) -> Condition:
-        return model.condition(batch)
+        condition = conditions(batch, rows) if conditions else model.condition(batch)
+        return Lot(numbers, rows, batch, condition)
 
     # autocast is of one thread
     if not on_grid(model) or torch.is_autocast_enabled(model.device.type):

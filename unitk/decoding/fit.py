@@ -250,19 +250,19 @@ def measure_overrun(
     # [M + 1, 2] (pos, pos2) of the slot that is read first in each blank
     homes = np.concatenate([table[[POS, POS2], -1:].T, prompt.blanks])
     strides = (protocol.dpos, protocol.dpos2) if protocol else (0, 0)
-    ends = homes.max(axis=0) + np.multiply(strides, max_len)
-    over = []
-    tables = {POS: "max_positions", POS2: "max_positions2"}
-    for (field, name), end in zip(tables.items(), ends, strict=True):
+    end, end2 = (homes.max(axis=0) + np.multiply(strides, max_len)).tolist()
+
+    def overrun(field: int, name: str, end: int) -> int:
         beyond_rows = []
         for tower, slots in prompt.towers.items():
             last = int(slots.table[field].max())
             if tower == prompt.decoded:
-                last = max(last, int(end))
+                last = max(last, end)
             if rows := getattr(limits.tower(tower), name):
                 beyond_rows.append(last + 1 - rows)
-        over.append(max(beyond_rows, default=0))
-    return over[0], over[1]
+        return max(beyond_rows, default=0)
+
+    return overrun(POS, "max_positions", end), overrun(POS2, "max_positions2", end2)
 
 
 def split_parts(texts: Any, name: str = "texts") -> list[Sequence[str]]:
