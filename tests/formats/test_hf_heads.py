@@ -11,7 +11,10 @@ from safetensors.torch import load_file
 import unitk
 from unitk.errors import CheckpointError, UsageError
 from unitk.formats.hf.folder import write
+from unitk.formats.hf.heads import warn_of_layers
 from unitk.models.archs import preset
+from unitk.options.config import Component, Parsed
+from unitk.options.settings import NOTHING, Origin, Settings
 from unitk.registry import get
 from unitk.slots import collate
 from unitk.training.saving.checkpoint import Loaded, load
@@ -372,3 +375,25 @@ def test_what_no_class_there_reads_is_named(tmp_path, vocab_txt, arch, task, lay
     with pytest.raises(UsageError, match=message):
         write(Loaded(config.build(len(vocab)), task, {}, {}), tmp_path)
     assert not (tmp_path / "config.json").exists()
+
+
+@pytest.mark.parametrize("pooler", [True, False])
+@pytest.mark.parametrize(
+    ("arch", "layout"), [("gpt2", "lm"), ("bert", "mlm"), ("bart", "seq2seq:opening=both")]
+)
+def test_training_warns_of_what_an_export_will_refuse(tmp_path, vocab_txt, arch, layout, pooler):
+    """The head of a run is BERT's unless an option says otherwise; who says so knows."""
+    vocab = open_vocab(vocab_txt)
+    task = get("task", "classify")(get("task", "classify").Config(layout=layout), vocab)
+    task = task.with_trained(labels=LABELS)
+    config = replace(preset(f"{arch}_tiny"), heads=task.heads, head_pooler=pooler)
+    refused = []
+    try:
+        write(Loaded(config.build(len(vocab)), task, {}, {}), tmp_path)
+    except UsageError as error:
+        refused = [f"`unitk convert` {text}" for text in error.args]
+    chosen = {"arch": Component(f"{arch}_tiny", None, config)}
+    assert [*warn_of_layers(task, Parsed(task.config, chosen, NOTHING, {}))] == refused
+    given = Settings.of_texts({"arch.head_pooler": "on"}, Origin.FLAG)
+    assert not [*warn_of_layers(task, Parsed(task.config, chosen, given, {}))]
+    assert not refused or (arch == "gpt2") == pooler

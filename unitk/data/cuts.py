@@ -287,8 +287,7 @@ class SentencePairs:
         following = np.stack([split, end], axis=1)[used]
         elsewhere = np.stack([begin, fetched], axis=1)[used]
         b = edge[np.where(far[used, None], elsewhere, following)]
-        a, b = shorten_parts(a, b, size, rng)
-        return Cut(a[:, 0], a[:, 1], NO_BREAKS, b, kind[used])
+        return cut_parts(a, b, size, rng, kind[used])
 
 
 @dataclass(frozen=True)
@@ -315,8 +314,7 @@ class Turns:
         a = edge[np.where(other_first, other, kept)]
         # a run that is kept whole has no second part
         b = edge[np.where(far[:, None], np.where(other_first, kept, other), 0)]
-        a, b = shorten_parts(a, b, size, rng)
-        return Cut(a[:, 0], a[:, 1], NO_BREAKS, b, far.astype(np.int64))
+        return cut_parts(a, b, size, rng, far.astype(np.int64))
 
 
 def without_empty(sentences: Ids, documents: Ids) -> tuple[Ids, Ids, Ids]:
@@ -365,8 +363,9 @@ def _draw_from_same(
     return near, np.where(near, begin, here), np.where(early, here - 1, stop)
 
 
-def shorten_parts(a: Ids, b: Ids, size: int, rng: np.random.Generator) -> tuple[Ids, Ids]:
-    """Drop tokens of the longer part, at its front or back with equal chances, until both fit."""
+def cut_parts(a: Ids, b: Ids, size: int, rng: np.random.Generator, flags: Ids) -> Cut:
+    """The cut of texts of two parts [n, 2], each shortened to `size` tokens: the longer part loses
+    some, at its front or back with equal chances, until both fit."""
     long_a, long_b = a[:, 1] - a[:, 0], b[:, 1] - b[:, 0]
     over = np.maximum(long_a + long_b - size, 0)
     # first the longer part alone
@@ -382,4 +381,4 @@ def shorten_parts(a: Ids, b: Ids, size: int, rng: np.random.Generator) -> tuple[
         np.stack([part[:, 0] + front, part[:, 1] - (lost - front)], axis=1)
         for (part, lost), front in zip(cuts, fronts, strict=True)
     )
-    return a, b
+    return Cut(a[:, 0], a[:, 1], NO_BREAKS, b, flags)

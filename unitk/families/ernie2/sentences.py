@@ -32,7 +32,7 @@ from math import factorial
 
 import numpy as np
 
-from unitk.data.cuts import NO_BREAKS, Cut, shorten_parts, without_empty
+from unitk.data.cuts import Cut, cut_parts, without_empty
 from unitk.slots import Bools, Example, Ids, stay
 from unitk.tasks.base import frame_parts
 from unitk.tasks.mlm import ask_sentences
@@ -119,5 +119,4 @@ class Queries:
         query = first[:-1][kept]
         title = (first[other_document] + place)[kept]
         a, b = (edge[np.stack([row, row + 1], axis=1)] for row in (query, title))
-        a, b = shorten_parts(a, b, size, rng)
-        return Cut(a[:, 0], a[:, 1], NO_BREAKS, b, flag[kept])
+        return cut_parts(a, b, size, rng, flag[kept])

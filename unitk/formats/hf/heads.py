@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from unitk.errors import CheckpointError, require
+from unitk import registry
+from unitk.errors import CheckpointError, UsageError, require
 from unitk.formats.hf.families import (
     CHOICES,
     CLASSES,
     DOUBLE,
+    MODEL_TYPE,
     POOLED,
     TEXTS,
     Checkpoint,
     Family,
     ending_of,
+    kind_of,
 )
 from unitk.formats.settings import check_value, refuse
 from unitk.models.config import ModelConfig
-from unitk.options.config import flag
+from unitk.options.config import Parsed, flag
 from unitk.options.fields import render
+from unitk.registry import register
 from unitk.tasks.base import Task
 
 SUMMARY = {
@@ -194,6 +199,23 @@ def check_head_layers(task: Task, config: ModelConfig, family: Family, ending: s
             f"--to hf: {family.name}{ending} needs {flag(f'arch.{option}')} {render(needed)}, but "
             f"this model has it {render(has)}",
         )
+
+
+@register("measure", "head_layers")
+def warn_of_layers(task: Task, parsed: Parsed) -> Iterator[str]:
+    """A warning of training if the class of transformers that a model fits has other layers before
+    the output layer of its task: by default, heads have BERT's."""
+    arch = parsed.components["arch"]
+    if parsed.settings.given("arch.head_pooler"):
+        return
+    with suppress(UsageError):  # the model itself fits no class
+        family: Family = registry.get(MODEL_TYPE, kind_of(arch.config, arch.name, task.head))
+        ending = ending_of(family, task.head)
+        try:
+            if ending in family.heads:
+                check_head_layers(task, arch.config, family, ending)
+        except UsageError as error:
+            yield from (f"`unitk convert` {text}" for text in error.args)
 
 
 def decoder_start(task: Task, name: str) -> dict[str, int]:

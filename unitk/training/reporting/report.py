@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from unitk import registry
 from unitk.data.batching import Feed
 from unitk.data.corpus.folders import CORPORA
 from unitk.data.examples import Data
@@ -105,6 +106,8 @@ def warnings(run: Run) -> Iterator[str]:
             "--precision fp32 is several times as fast"
         )
     yield from _unread(parsed, data)
+    if data.task.predicts:
+        yield from registry.get("measure", "head_layers")(data.task, parsed)
     for name, source in {"train": data.train, **data.valid}.items():
         if source.shortened:
             yield f"{name}: {source.shortened}"
