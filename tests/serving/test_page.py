@@ -537,6 +537,68 @@ def test_a_long_answer_is_stopped(serving, browser):
         assert page.inner_text("#continue .answer strong")
 
 
+def test_what_is_stopped_leaves_no_answer_to_another_text(serving, browser):
+    with serving("unitk-base-en") as where, opened(browser, where) as page:
+        press(page, "fill")
+        page.route("**/infill", lambda route: None)  # it never answers
+        for _ in range(2):
+            page.fill("#fill textarea", "Another [MASK].")
+            page.focus("#fill form button")
+            page.keyboard.press("Enter")
+            page.click("#fill .stop")
+            page.wait_for_selector("#fill:not([aria-busy]) .note")
+            assert page.inner_text("#fill .answer") == "Stopped."
+
+
+def test_a_text_that_is_not_continued_is_told(serving, browser):
+    with serving("unitk-base-en") as where, opened(browser, where) as page:
+        press(page, "continue")
+        nothing = 'data: {"choices": [{"text": "", "index": 0}]}\n\ndata: [DONE]\n\n'
+        page.route("**/v1/completions", lambda route: route.fulfill(body=nothing))
+        press(page, "continue")
+        assert "nothing" in page.inner_text("#continue .answer") and not page.inner_text("#error")
+
+
+@pytest.mark.parametrize("clipboard", ["refuses", "takes", "none"])
+def test_buttons_that_copy_say_whether_it_was_done(serving, browser, clipboard):
+    """A page of another machine has no `navigator.clipboard`, unless it came by https."""
+    writes = {"takes": "resolve()", "refuses": "reject()"}.get(clipboard)
+    value = f"{{writeText: async text => Promise.{writes}}}" if writes else "undefined"
+    with serving("unitk-base-en") as where, opened(browser, where) as page:
+        press(page, "fill")
+        page.evaluate(f"Object.defineProperty(navigator, 'clipboard', {{value: {value}}})")
+        button = "#fill .tools button:first-child"
+        said = "The browser refuses" if clipboard == "refuses" else "Copied"
+        for _ in range(2):
+            page.click(button)
+            page.wait_for_function(
+                f"document.querySelector('{button}').textContent === '{said}'",
+            )
+        page.wait_for_function(f"document.querySelector('{button}').textContent === 'Copy'")
+
+
+RIGHT = """name => {
+    const answer = document.querySelector(`#${name} .answer`), range = document.createRange();
+    const place = answer.querySelector("tbody td") ?? answer, all = place.getBoundingClientRect();
+    range.selectNodeContents(place);
+    const text = range.getBoundingClientRect();
+    return text.left - all.left > 2 * (all.right - text.right);
+}"""
+"""Whether an answer stands on the right."""
+
+
+def test_a_text_from_right_to_left_stands_on_the_right(serving, browser):
+    with serving("unitk-base-en") as where, opened(browser, where) as page:
+        for panel, text in {"fill": "שלום [MASK] טוב", "continue": "שלום"}.items():
+            page.fill(f"#{panel} [name=max_len]", "3")
+            page.fill(f"#{panel} textarea", text)
+            press(page, panel)
+            assert page.evaluate(RIGHT, panel), panel
+            page.fill(f"#{panel} textarea", "A [MASK] sat.")
+            press(page, panel)
+            assert not page.evaluate(RIGHT, panel), panel
+
+
 def test_texts_in_any_script_are_filled_and_shown(serving, browser):
     with serving("unitk-base-en") as where, opened(browser, where, 390) as page:
         for text in ODD:

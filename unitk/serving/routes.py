@@ -381,7 +381,7 @@ class ShowRoute(route.Route):
         # laid out at once: that needs no model, so no request has to wait for it
         pictures = drawings(task.name, task, lay_out_text(task, parts, target, rng))
         slots = max(len(picture.slots) for picture in pictures)
-        require(slots <= SHOWN, f"texts: {slots} slots; {SHOWN} can be shown")
+        require(slots <= SHOWN, f"texts: text 1 has {slots} slots; {SHOWN} can be shown")
         towers = [picture.record() for picture in pictures]
         return self.batch_job(
             [towers], lambda items, _: items, lambda towers: {"towers": towers[0]}, 0

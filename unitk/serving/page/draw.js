@@ -71,7 +71,7 @@ function filled(text, source, blank, whole) {
   match.indices.slice(1).forEach(([start, end]) => {
     const between = text.slice(at, start), lead = text.slice(start, end).match(/^\s*/)[0].length;
     const short = !whole && between.length > 2 * around;
-    found.append(short ? `${at ? between.slice(0, around) : ""} … ${between.slice(-around)}` : between);
+    found.append(short ? `${at ? `${between.slice(0, around)} ` : ""}… ${between.slice(-around)}` : between);
     found.append(text.slice(start, start + lead), made("mark", text.slice(start + lead, end).trimEnd()));
     found.append(text.slice(start, end).match(/\s*$/)[0]);
     at = end;

@@ -69,6 +69,19 @@ function counter(area) {
   area.show = show;
 }
 
+/** Copies a text; returns whether the browser did. */
+async function copied(text) {
+  // of another machine's page a browser has a clipboard only if it came by https
+  if (navigator.clipboard) return navigator.clipboard.writeText(text).then(() => true, () => false);
+  const area = made("textarea", text), before = document.activeElement;
+  document.body.append(area);
+  area.select();
+  const done = document.execCommand("copy");
+  area.remove();
+  before?.focus();
+  return done;
+}
+
 /** What one can do with an answer. */
 function tools(section, form) {
   const bar = made("p", undefined, "tools"), answer = section.querySelector(".answer");
@@ -78,15 +91,11 @@ function tools(section, form) {
     button.addEventListener("click", () => act(button));
     bar.append(button, " ");
   };
-  const say = (button, text) => {
-    const before = button.textContent;
-    button.textContent = text;
-    setTimeout(() => { button.textContent = before; }, 1500);
+  const copy = async (button, text, name) => {
+    button.textContent = await copied(text) ? "Copied" : "The browser refuses";
+    setTimeout(() => { button.textContent = name; }, 1500);
   };
-  const copy = async (button, text) => {
-    await navigator.clipboard.writeText(text).then(() => say(button, "Copied"), () => say(button, "The browser refuses"));
-  };
-  tool("Copy", button => copy(button, answer.best ?? answer.innerText));
+  tool("Copy", button => copy(button, answer.best ?? answer.innerText, "Copy"));
   tool("Download", () => {
     const link = made("a"), about = {model: model.model, given: values(form), answer: answer.said};
     link.href = URL.createObjectURL(new Blob([JSON.stringify(about, null, 1)], {type: "application/json"}));
@@ -94,7 +103,7 @@ function tools(section, form) {
     link.click();
     URL.revokeObjectURL(link.href);
   });
-  tool("Copy link", button => copy(button, linked(section.id, form)));
+  tool("Copy link", button => copy(button, linked(section.id, form), "Copy link"));
   tool("Clear", () => {
     clear(section);
     for (const one of form.querySelectorAll("textarea, input:not([type=number], [type=checkbox])")) one.value = "";
@@ -193,8 +202,10 @@ function prepare(section) {
       section.querySelector(".tools").hidden = false;
       Object.assign(answer, kept);
     } catch (wrong) {
-      if (wrong.name === "AbortError") answer.append(made("p", "Stopped.", "note"));
-      else {
+      if (wrong.name === "AbortError") {
+        if (!answer.partial) clear(section);
+        answer.append(made("p", "Stopped.", "note"));
+      } else {
         if (answer.partial) answer.append(made("p", "The answer ends here.", "note"));
         else clear(section);  // an answer to another request
         if (asked === model) error.textContent = inWords(wrong.message, form);
@@ -220,7 +231,8 @@ function check(form) {
     if (one.type === "number" && what) {
       const number = Number(one.value);
       if (one.value === "" || number < Number(one.min) || (one.max && number > Number(one.max))) {
-        throw new Error(`${what}: a number from ${one.min} to ${one.max || "any"}, not ${one.value || "nothing"}.`);
+        const range = one.max ? `from ${one.min} to ${one.max}` : `of at least ${one.min}`;
+        throw new Error(`${what}: a number ${range}, not ${one.value || "nothing"}.`);
       }
     }
     const most = model.limits.max_chars, length = [...one.value].length;
@@ -345,6 +357,7 @@ function goOn(name, task, limits) {
       answer.removeAttribute("aria-busy");
     }
     if (said.includes("\ufffd")) throw new Error(NO_TEXT);
+    if (!said.trim()) answer.replaceChildren(made("p", "The model writes nothing more.", "note"));
     return {said, best: text + said};
   }, beginnings.map(text => ({text})));
   // what is drawn from the likeliest tokens alone need not be sharpened
