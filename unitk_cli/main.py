@@ -20,7 +20,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from unitk import __version__, errors
-from unitk.api.arguments import settle
+from unitk.api.arguments import set_environment
 from unitk.api.naming import naming_files
 from unitk.api.verb import Verb, VerbGroup, find_verb
 from unitk.files import create
@@ -36,7 +36,7 @@ ORDER += " predict serve evaluate analyse show latent list convert push fairseq_
 """The order in which verbs are listed; others follow."""
 ABOUT = re.compile(r'"""`unitk [^`]+`: (.+?)\.?(?:"""|$)')
 """What a verb does, as the first line of its module says."""
-SET = {"--cache-dir": "UNITK_CACHE_DIR", "--cache-size": "UNITK_CACHE_SIZE"}
+VARIABLES = {"--cache-dir": "UNITK_CACHE_DIR", "--cache-size": "UNITK_CACHE_SIZE"}
 """Option of any verb -> the environment variable that it sets, of further processes too."""
 TOO_MANY = "too many files are open for this process: raise the limit (`ulimit -n`)"
 
@@ -60,7 +60,7 @@ class Command(click.Command):
                 find_verb(str(self.name))([*words, "--help-all"])
             # the help page depends on the words so far: --task mass brings the options of mass
             flags = re.findall(r"^ +(--[\w.-]+)", page.getvalue(), re.M)
-            names_found = ["--quiet", *SET, *flags]
+            names_found = ["--quiet", *VARIABLES, *flags]
         elif kind in KINDS:
             load_plugins()
             names_found = names(kind)
@@ -100,8 +100,10 @@ class Verbs(click.Group):
         return name, self.get_command(ctx, name), []
 
 
-def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print an unexpected error of a plug-in, from its own lines on."""
+def print_unexpected(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """Print an unexpected error; that of a plug-in from its own lines on."""
     frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(trace)]
     # the first frame of a plug-in, else of unitk itself
     first = next((i for i, name in enumerate(frames) if name.startswith(PLUGIN)), 0)
@@ -189,18 +191,31 @@ def _run(verb: Verb | VerbGroup, words: list[str]) -> None:
 
 
 def set_variables(words: list[str]) -> list[str]:
-    """Set the environment variables of the options in `SET`; returns the other words."""
+    """Set the environment variables of the options in `VARIABLES`; returns the other words."""
     rest = list[str]()
     remaining = iter(words)
     for word in remaining:
         name, equals, value = word.partition("=")
-        if name not in SET:
+        if name not in VARIABLES:
             rest.append(word)
             continue
         value = value if equals else next(remaining, "")
         errors.require(bool(value), f"{name} needs a value")
-        os.environ[SET[name]] = value
+        os.environ[VARIABLES[name]] = value
     return rest
+
+
+def arrange_words(words: list[str]) -> list[str]:
+    """The words of a command line as click takes them: the verb first, and --help behind it."""
+    if words[:1] in ([], ["help"]):  # `unitk`, `unitk help`, `unitk help train`
+        return [*words[1:2], "--help"]
+    if words == ["version"]:
+        return ["--version"]
+    verb_at = next((at for at, word in enumerate(words) if word in verb_names()), 0)
+    of_any_verb = ("--quiet", *VARIABLES)
+    if verb_at and words[0].partition("=")[0] in of_any_verb:  # `unitk --quiet train`
+        return [words[verb_at], *words[:verb_at], *words[verb_at + 1 :]]
+    return words
 
 
 def open_streams() -> None:
@@ -234,18 +249,11 @@ def main() -> None:
     """Run a verb: a user's error becomes one line and an exit code (docs/files.md)."""
     try:
         open_streams()
-        settle()  # before anything imports torch
+        set_environment()  # before anything imports torch
         # a start makes 400,000 objects that stay: full searches for garbage took a tenth of it
         gc.set_threshold(10_000)
-        if sys.argv[1:2] in ([], ["help"]):  # `unitk`, `unitk help`, `unitk help train`
-            sys.argv[1:] = [*sys.argv[2:3], "--help"]
-        if sys.argv[1:] == ["version"]:
-            sys.argv[1:] = ["--version"]
-        _, *words = sys.argv
-        before = next((i for i, word in enumerate(words) if word in verb_names()), 0)
-        if before and words[0].partition("=")[0] in ("--quiet", *SET):  # `unitk --quiet train`
-            sys.argv[1:] = [words.pop(before), *words]
-        sys.excepthook = show
+        sys.argv[1:] = arrange_words(sys.argv[1:])
+        sys.excepthook = print_unexpected
         sys.unraisablehook = send_again
         for number in EXIT:
             if number != signal.SIGINT and signal.getsignal(number) != signal.SIG_IGN:  # nohup

@@ -214,7 +214,7 @@ def ours(flags: str, data: Path, folder: Path, valid: Tensor, args: argparse.Nam
         for _ in range(windows * WINDOW // size):
             trainer.update(next(updates)[0])
             trainer.progress.step += 1  # which the rates depend on
-        trainer.settle()
+        trainer.finish_updates()
 
     def loss() -> float:
         trainer.model.eval()

@@ -159,11 +159,11 @@ def train(args: argparse.Namespace, data: Path, folder: Path) -> None:
 
 def timed(trainer: Trainer, updates: Sequence[Update]) -> tuple[float, float]:
     """Seconds, and seconds of processor time, that some updates take, to the end of the last."""
-    trainer.settle()
+    trainer.finish_updates()
     start, busy = time.perf_counter(), time.process_time()
     for update in updates:
         trainer.update(update)
-    trainer.settle()
+    trainer.finish_updates()
     return time.perf_counter() - start, time.process_time() - busy
 
 

@@ -22,7 +22,7 @@ from safetensors.torch import load_file
 from unitk.errors import CheckpointError, NonFiniteError, UsageError
 from unitk.models.layers import FeedForward
 from unitk.training import device, guard, loop
-from unitk.training.loop import Trainer, mix
+from unitk.training.loop import Trainer, derive_seed
 from unitk.training.reporting import report
 from unitk.training.saving import checkpoint, saver, snapshot
 from unitk.training.saving.folder import RunFolder
@@ -162,7 +162,7 @@ def test_an_ask_has_its_exact_mean_over_the_update(start):
     with torch.no_grad():
         losses = [trainer.loss(batch, 1) for batch in update.batches]
     trainer.update(update)
-    trainer.settle()
+    trainer.finish_updates()
     total = sum(float(loss.sums["lm"]) for loss in losses)
     count = sum(batch.count["lm"] for batch in update.batches)
     assert trainer.means.values("train", {})["train/loss"] == pytest.approx(total / count, rel=1e-6)
@@ -233,7 +233,7 @@ def test_gradients_are_clipped_to_the_norm(start, monkeypatch):
         monkeypatch.setattr(trainer.plan, "step", lambda *bad: None)
         monkeypatch.setattr(trainer.plan, "zero_grad", lambda: None)
         trainer.update(next(trainer.updates())[0])
-        trainer.settle()
+        trainer.finish_updates()
         norms.append(
             float(torch.nn.utils.get_total_norm([p.grad for p in trainer.plan.parameters]))
         )
@@ -523,7 +523,8 @@ def test_signals_save_and_end(train, tmp_path, monkeypatch, number, code):
 
 
 def test_seeds_are_told_apart():
-    seeds = {mix(1), mix(2), mix(1, 0, 0), mix(1, 0, 1), mix(1, 1, 0), mix(2, 0, 0)}
+    numbers = [(1,), (2,), (1, 0, 0), (1, 0, 1), (1, 1, 0), (2, 0, 0)]
+    seeds = {derive_seed(*given) for given in numbers}
     assert len(seeds) == 6 and all(0 <= seed < 2**64 for seed in seeds)
 
 
@@ -560,7 +561,7 @@ def test_halves_of_a_batch_are_the_batch(start):
     batch = next(trainer.updates())[0].batches[0]
     with torch.no_grad():
         whole = trainer.loss(batch, 1).sums["lm"]
-        parts = guard.halves(batch)
+        parts = guard.split_batch(batch)
         halves = [trainer.loss(part, 1).sums["lm"] for part in parts]
     assert len(parts) == 2 and float(sum(halves)) == pytest.approx(float(whole), rel=1e-6)
     assert sum(part.count["lm"] for part in parts) == pytest.approx(batch.count["lm"])

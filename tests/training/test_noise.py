@@ -65,7 +65,7 @@ def test_the_first_micro_batch_is_measured_as_if_it_were_the_update(start, monke
     trainer.plan.zero_grad()
     trainer.model.train()
     trainer.update(update)
-    trainer.settle()
+    trainer.finish_updates()
     ((parts, _, texts),) = seen
     share = first.count["lm"] / sum(batch.count["lm"] for batch in update.batches)
     few = len(first.owner)

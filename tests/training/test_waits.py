@@ -63,7 +63,7 @@ def test_an_update_waits_once_or_late(start, words, late, monkeypatch):
     second = next(updates)[0]
     # a CPU, which never waits, leaves out what nobody asks
     monkeypatch.setattr(model, "asked_slots", lambda *given: None)
-    trainer.settle()
+    trainer.finish_updates()
     with monkeypatch.context() as patch, Waits(patch) as waits:
         trainer.update(second)
     assert +waits.found == ({} if late else {"tolist": 1})

@@ -183,13 +183,13 @@ def dependencies_of(options: Any, values: dict[str, str]) -> dict[str, str]:
     for option in config.options(type(options)):
         path = getattr(options, option.name)
         if isinstance(path, Path) and option.name not in others and not is_stream(path):
-            texts[option.name] = f"{path} ({content(path)})"
+            texts[option.name] = f"{path} ({content_hash(path)})"
     paths = [find_checkpoint(path) for path in options.checkpoint]
-    texts["checkpoint"] = ", ".join(f"{path.name} ({content(path)})" for path in paths)
+    texts["checkpoint"] = ", ".join(f"{path.name} ({content_hash(path)})" for path in paths)
     return {config.flag(name)[2:]: text for name, text in texts.items()} | {"version": VERSION}
 
 
-def content(path: Path) -> str:
+def content_hash(path: Path) -> str:
     """A short hash of a file, or of the manifest of a folder."""
     if is_corpus(path) and not path.is_dir():  # a split of fairseq's
         return open_corpus(path).fingerprint[:12]

@@ -87,7 +87,7 @@ def takes(
     return signed
 
 
-def settle() -> None:
+def set_environment() -> None:
     """Set the environment variables that PyTorch's libraries read at import."""
     # OpenMP threads wait for each other by spinning, for milliseconds: where other work has a core
     # (the thread that builds batches is enough), training is up to six times as slow.

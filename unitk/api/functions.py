@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from unitk.api.arguments import option_words, settle, takes
+from unitk.api.arguments import option_words, set_environment, takes
 from unitk.api.naming import naming_files
 from unitk.api.records import store_records
 from unitk.api.verb import Verb, VerbGroup, find_verb
@@ -48,7 +48,7 @@ def function_of(name: str, verb: Verb) -> Callable[..., Any]:
     """
 
     def run(*first: object, **arguments: object) -> Any:
-        settle()
+        set_environment()
         if first:
             require(verb.words is not None, f"{name}: options have names")
             require(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from unitk import registry
-from unitk.api.arguments import settle
+from unitk.api.arguments import set_environment
 from unitk.errors import UsageError, require, show_value
 from unitk.options.fields import flag
 from unitk.options.settings import Origin, Settings, argument_text
@@ -48,7 +48,7 @@ def load(
     `user_dir` is a folder of plug-ins. The defaults of generation are those of the first
     checkpoint's generate.yaml. Raises `unitk.errors.CheckpointError`, which names what is damaged.
     """
-    settle()
+    set_environment()
     # what follows imports torch
     from unitk.decoding.ensemble import join
     from unitk.decoding.files.defaults import NAME, read_defaults
@@ -105,7 +105,7 @@ def load_module(
     The other arguments are those of `load`. Symbols that an import added to the vocabulary have no
     probability until `train_added_rows()` is called.
     """
-    settle()
+    set_environment()
     import torch
 
     from unitk.api.text_model import TextModel

@@ -10,7 +10,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Unpack
 from weakref import WeakValueDictionary
 
-from unitk.api.arguments import option_words, settle, takes
+from unitk.api.arguments import option_words, set_environment, takes
 from unitk.api.records import make_corpus, take_corpus
 from unitk.errors import require
 from unitk.options.config import Parsed, flag
@@ -54,7 +54,7 @@ def train(**arguments: Unpack[TrainOptions]) -> Iterator[Event]:
     Raises `unitk.errors.UsageError` at once for wrong options, KeyboardInterrupt
     after a saved interruption, and other errors of `unitk.errors` while it trains.
     """
-    settle()
+    set_environment()
     given, how = take_corpus({**arguments})
     parsed = parse_train(option_words(given))
     elsewhere = {"nproc": parsed.main.nproc > 1, "seeds": parsed.main.seeds}

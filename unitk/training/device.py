@@ -153,7 +153,7 @@ def choose_precision(config: TrainConfig, device: torch.device) -> str:
     return precision
 
 
-def mix(seed: int, *numbers: int) -> int:
+def derive_seed(seed: int, *numbers: int) -> int:
     """A seed for torch, made from the run's seed and a purpose (step, micro-batch)."""
     return int(np.random.SeedSequence(seed, spawn_key=numbers).generate_state(1, np.uint64)[0])
 

@@ -19,7 +19,7 @@ from unitk.errors import NonFiniteError, UsageError, amount, out_of_memory, refu
 from unitk.files import create
 from unitk.models.model import Model
 from unitk.slots import DOC, Batch
-from unitk.training.device import mix
+from unitk.training.device import derive_seed
 from unitk.training.run import Run
 from unitk.training.saving.state import Progress
 
@@ -40,8 +40,8 @@ def skip(run: Run, compute: Callable[[Batch, int], Loss], update: Update, loss: 
     at.bad_row += 1
     numbers = ", ".join(map(str, update.ids[:8])) + (", ..." if len(update.ids) > 8 else "")
     what = f"loss {loss:g}, gradient norm {run.norm:g}"
-    seeds = [mix(config.seed, at.step, number) for number in update.numbers]
-    fault = culprit(run.model, update, seeds, compute)
+    seeds = [derive_seed(config.seed, at.step, number) for number in update.numbers]
+    fault = locate_nonfinite(run.model, update, seeds, compute)
     run.ranks.reshard(run.model)
     first = next(filter(None, run.ranks.all_gather_texts(fault)), "no module alone")
     log.warning(
@@ -77,7 +77,7 @@ def watch_nonfinite(model: Model) -> Iterator[list[str]]:
 
 
 @torch.no_grad()
-def culprit(
+def locate_nonfinite(
     model: Model, update: Update, seeds: Sequence[int], loss: Callable[[Batch, int], Loss]
 ) -> str:
     """Run an update again with the same seeds, and say where NaN or infinity first appears.
@@ -109,7 +109,7 @@ def unscale(parameters: Iterable[nn.Parameter], scale: float) -> None:
             parameter.grad.div_(scale)
 
 
-def adapt(at: Progress, precision: str, overflow: bool = False) -> None:
+def adapt_loss_scale(at: Progress, precision: str, overflow: bool = False) -> None:
     """Adapt the loss scale of fp16: halve it on overflow, double it after `GROWTH` updates."""
     if precision != "fp16":
         return
@@ -147,18 +147,18 @@ def save_batches(path: Path, update: Update) -> None:
     np.savez(create(path), **arrays)
 
 
-def halve(update: Update) -> Update:
+def split_update(update: Update) -> Update:
     """The same update with each micro-batch split in two; dropout then differs."""
     batches = list[Batch]()
     numbers = list[int]()
     for number, batch in zip(update.numbers, update.batches, strict=True):
-        pieces = halves(batch)
+        pieces = split_batch(batch)
         batches += pieces
         numbers += [2 * number + i for i in range(len(pieces))]  # own seeds of dropout
     return replace(update, batches=batches, numbers=numbers)
 
 
-def halves(batch: Batch) -> list[Batch]:
+def split_batch(batch: Batch) -> list[Batch]:
     """The two halves of a batch's rows; a batch of one row stays as it is."""
     rows = len(batch.docs)
     if rows == 1:
@@ -231,7 +231,7 @@ def run_fitting(run: Run, passes: Passes, update: Update, counts: Mapping[str, f
         if not (config.oom_retry and ranks.all_reduce_max(error is not None)[0]):
             return means
         run.plan.zero_grad()
-        update = halve(update)
+        update = split_update(update)
         log.warning(
             "step %d: out of memory: "
             "tried again with half as large micro-batches, whose dropout differs",

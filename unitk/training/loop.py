@@ -28,7 +28,7 @@ from unitk.slots import Batch
 from unitk.training import guard, measures
 from unitk.training.checks.data import first_batches
 from unitk.training.config import RANKING, figure
-from unitk.training.device import frozen_objects, mix, reseed
+from unitk.training.device import derive_seed, frozen_objects, reseed
 from unitk.training.reporting import report
 from unitk.training.reporting.log import Journal
 from unitk.training.reporting.sinks import Event, Sink, choose_loggers, open_sinks
@@ -128,7 +128,7 @@ class Trainer(UpdatingRun):
                 self.average.update(at.step + 1, self.total)
             self.record(computed, self.norm, update)
         elif at.loss_scale(self.precision) > 1 and math.isfinite(loss):
-            guard.adapt(at, self.precision, overflow=True)
+            guard.adapt_loss_scale(at, self.precision, overflow=True)
         else:
             guard.skip(self, self.loss, update, loss)
         plan.zero_grad()
@@ -155,12 +155,12 @@ class Trainer(UpdatingRun):
         self.means.weigh(computed.sums, update)
         self.means.add(computed.sums, computed.counts)
         self.progress.bad_row = 0
-        guard.adapt(self.progress, self.precision)
+        guard.adapt_loss_scale(self.progress, self.precision)
 
-    def settle(self) -> None:
+    def finish_updates(self) -> None:
         """Wait until the host has read the results of all updates."""
         if self.late is not None:
-            self.late.settle()
+            self.late.read_pending()
 
     def passes(self, update: Update, counts: Mapping[str, float]) -> dict[str, Tensor]:
         """Forward and backward of this rank's micro-batches; returns the sums of their losses."""
@@ -170,7 +170,7 @@ class Trainer(UpdatingRun):
         scale = at.loss_scale(self.precision)
         for number, batch in zip(update.numbers, update.batches, strict=True):
             if batch.num_real or self.ranks.sharded:
-                loss = self.loss(batch, mix(self.config.seed, at.step, number))
+                loss = self.loss(batch, derive_seed(self.config.seed, at.step, number))
                 self.stateful.keep(batch, loss.carry)
                 if (total := loss.weigh(update.weight, counts)) is not None:
                     # shards wait for each other: one without texts computes too, and adds nothing
@@ -191,7 +191,7 @@ class Trainer(UpdatingRun):
 
     def early_lines(self) -> tuple[str, str]:
         """The lines to show between two events (`report.early_lines`)."""
-        self.settle()
+        self.finish_updates()
         return report.early_lines(self)
 
     def do_what_is_due(self) -> bool:
@@ -267,7 +267,7 @@ class Trainer(UpdatingRun):
         """Compute means over each validation set; the first set's loss or --best-metric decides."""
         at = self.progress
         began = time.perf_counter()
-        self.settle()
+        self.finish_updates()
         self.agreed_signal(wait=True)  # what is best depends on which checkpoints there are
         self.model.eval()
         with self.average.apply() if self.average is not None else nullcontext():
@@ -334,7 +334,7 @@ class Trainer(UpdatingRun):
 
     def log_train(self) -> None:
         """Log an event with the means since the last one."""
-        self.settle()
+        self.finish_updates()
         at = self.progress
         self.logged = at.step  # a resumed run logs no step twice
         self.speed.all_ranks(self.ranks.total)
@@ -358,7 +358,7 @@ class Trainer(UpdatingRun):
 
     def save(self) -> None:
         """Copy the state of the run; a thread writes the checkpoint while training continues."""
-        self.settle()
+        self.finish_updates()
         at = self.progress
         self.saved = at.step
         at.means = self.means.state()

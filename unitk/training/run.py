@@ -29,7 +29,7 @@ from unitk.training.device import (
     choose_device,
     choose_precision,
     configure_torch,
-    mix,
+    derive_seed,
     prepare_model,
 )
 from unitk.training.ema import Average
@@ -92,7 +92,7 @@ class Run:
         self.precision = choose_precision(config, self.device)
         self.ranks.connect(self.device, config.rank_timeout)
         self.ranks.check_same(f"{start.identity} {start.resumed} {start.beginning}")
-        torch.manual_seed(mix(config.seed))  # of the weights; dropout has seeds of its own
+        torch.manual_seed(derive_seed(config.seed))  # of the weights; dropout has seeds of its own
 
     def _optim_plan(self) -> OptimPlan:
         """The optimizers, and which parameters each of them trains."""

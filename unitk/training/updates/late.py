@@ -85,13 +85,13 @@ class Late:
         recorded = None
         position = at.step, at.epoch
         if self.recorder is not None:
-            self.settle()  # the step of this one is in its recording
+            self.read_pending()  # the step of this one is in its recording
             counts = self.run.begin(update)
             recorded = self.recorder(update, counts, self.finish)
         if recorded is None:
             computed = self.run.compute(update)
             # the device is busy with this one while the host reads the one before
-            if not self.settle():
+            if not self.read_pending():
                 computed = self.run.compute(update)
             counts = dict(computed.counts)
             recorded = [*computed.sums], self.finish(computed.sums, computed.total, computed.norm)
@@ -116,7 +116,7 @@ class Late:
         plan.zero_grad()
         return figures
 
-    def settle(self) -> bool:
+    def read_pending(self) -> bool:
         """Read the last update, and make it again with a wait if it was not finite.
 
         Returns whether it was finite.

@@ -18,7 +18,7 @@ from unitk.data.batching import Update
 from unitk.errors import require
 from unitk.kernels.products import compute_in
 from unitk.slots import Batch
-from unitk.training.device import mix, reseed
+from unitk.training.device import derive_seed, reseed
 from unitk.training.run import Run
 
 Finish = Callable[[Mapping[str, Tensor], Tensor, Tensor], Tensor]
@@ -79,7 +79,7 @@ class Recorder:
             for recorded, tensor in pairs:
                 recorded.copy_(tensor)
         # a replay reads the generator's seed; nothing may set it within a graph
-        reseed(device, mix(self.run.config.seed, self.run.progress.step, update.numbers[0]))
+        reseed(device, derive_seed(self.run.config.seed, self.run.progress.step, update.numbers[0]))
         for group, rate in zip(groups, recording.numbers.unbind(), strict=False):
             group["lr"] = rate
         try:
