@@ -64,24 +64,29 @@ def likelihoods(
     for at in range(0, len(order), TOGETHER):
         some = order[at : at + TOGETHER]
         laid = [lay_out(first) for first, *_ in some]
-        scored = _score_together(model, laid, max_tokens, lambda done: report(0))
-        for numbers, gain in zip(some, scored, strict=True):
+        examples = [example for of_text in laid for example in of_text]
+        rows = iter(score_shared(model, examples, max_tokens, lambda done: report(0)))
+        for numbers, of_text in zip(some, laid, strict=True):
+            gain = np.concatenate([next(rows) for _ in of_text], axis=1)
             for number in numbers:
                 gains[number] = gain
         report(sum(map(len, some)))
     return gains
 
 
-def _score_together(
-    model: Decoder, laid: list[list[Example]], max_tokens: int, report: Callable[[int], None]
+def score_shared(
+    model: Decoder,
+    examples: Sequence[Example],
+    max_tokens: int,
+    report: Callable[[int], None] = lambda done: None,
+    row: int = ROW,
 ) -> list[Floats]:
-    """The scores of texts, each laid out in one or several examples, which share beginnings."""
+    """`forced.score` of examples; neighbours that begin alike share their beginnings (`share`)."""
     # a recurrent network reads no trees
-    trees = share([example for of_text in laid for example in of_text], not model.config.sequential)
+    trees = share(examples, not model.config.sequential, row)
     gains = score(model, [tree.example for tree in trees], max_tokens, report)
     pairs = zip(gains, trees, strict=True)
-    rows = iter([gain[:, index] for gain, tree in pairs for index in tree.index])
-    return [np.concatenate([next(rows) for _ in of_text], axis=1) for of_text in laid]
+    return [gain[:, index] for gain, tree in pairs for index in tree.index]
 
 
 def check_task(task: Task, whole_words: bool) -> None:

@@ -16,9 +16,9 @@ import numpy as np
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.constraints.base import Constraint
 from unitk.decoding.drivers import Prompt
-from unitk.decoding.forced import TargetScorer, score
+from unitk.decoding.forced import TargetScorer
+from unitk.decoding.likelihood import score_shared
 from unitk.decoding.search import Hypothesis
-from unitk.decoding.share import share
 from unitk.slots import Ids, unroll
 from unitk.vocab.base import Vocab
 
@@ -50,10 +50,8 @@ def contrast(
     laid = [
         unroll(variant.example, scorer.protocol, best[i].ids) for variant in prompts for i in alike
     ]
-    trees = share(laid, not scorer.model.config.sequential, ROW)
-    gains = score(scorer.model, [tree.example for tree in trees], config.max_tokens)
-    pairs = zip(gains, trees, strict=True)
-    totals = [gain[0, i].sum() for gain, tree in pairs for i in tree.index]
+    gains = score_shared(scorer.model, laid, config.max_tokens, row=ROW)
+    totals = [gain[0].sum() for gain in gains]
     sums = np.reshape(totals, (-1, len(best)))
     scores = np.array([best[i].score for i in alike])
     ranks = scores + config.contrast * (sums[0] - sums[1:].max(axis=0))
