@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -114,6 +115,18 @@ def no_onednn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     products.has_onednn.cache_clear()
     yield
     products.has_onednn.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium, as playwright drives it."""
+    sync_api = pytest.importorskip("playwright.sync_api")
+    if (chromium := shutil.which("chromium")) is None:
+        pytest.skip("there is no chromium")
+    with sync_api.sync_playwright() as play:
+        found = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield found
+        found.close()
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import toy_lines
 from unitk.comparison.compare import run as compare
 from unitk.comparison.likelihood import Likelihood
-from unitk.comparison.side_by_side import csv_of, lines_of_rows, rows_of, word_costs
+from unitk.comparison.side_by_side import csv_of, lines_of_rows, page_of, rows_of, word_costs
 from unitk.comparison.texts import Document
 from unitk.errors import DataError, UsageError
 
@@ -103,6 +103,39 @@ def test_runs_are_compared_word_by_word(runs, toy_data, tmp_path, capsys):
     compare([*words, "--output", str(page), "--overwrite", "--page-documents", "1"])
     [found] = json.loads(re.search(r"append\(\.\.\.(.*)\.map\(", page.read_text())[1])
     assert len(found["texts"]) == 1
+
+
+RIGHT_TO_LEFT = """() => {
+    const [first, second] = document.querySelectorAll(".text:last-of-type .word");
+    return first.getBoundingClientRect().left > second.getBoundingClientRect().left;
+}"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1200, "light")])
+def test_the_page_is_as_wide_as_the_window(browser, tmp_path, width, scheme):
+    """Words without an end, from right to left, and with HTML in them; long names of runs."""
+    texts = ["x" * 500, "<b>&amp;</b> </script> <!--<script>", "שלום עולם"]
+    models = [
+        {"name": f"runs/a-model-with-a-long-name-{kind}-of-many-letters", "bits": 1.5, "kind": kind}
+        | {"rank": 1, "seeds": 1, "low": None, "high": None, "behind": 0, "behind_low": None}
+        for kind in ("exact", "bound")
+    ]
+    shown = [
+        {"bits": [1, 2], "words": [[word, [1.0, 2.0]] for word in text.split()]} for text in texts
+    ]
+    record = {"data": "x.txt", "documents": 1, "bytes": 600, "models": models, "texts": shown}
+    (tmp_path / "page.html").write_text(page_of(record), encoding="utf-8")
+    page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    said = []
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.goto(f"file://{tmp_path / 'page.html'}")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert page.evaluate(RIGHT_TO_LEFT)
+    written = "all => all.map(one => one.textContent)"
+    assert page.eval_on_selector_all(".word", written) == " ".join(texts).split()
+    assert "1 document," in page.inner_text("p") and not said
+    page.close()
 
 
 def test_what_cannot_be_compared_is_refused(runs, toy_data, tmp_path):

@@ -12,16 +12,11 @@ import pytest
 
 pytest.importorskip("uvicorn")
 pytest.importorskip("starlette")
-sync_api = pytest.importorskip("playwright.sync_api")
-CHROMIUM = shutil.which("chromium")
 
 import unitk  # noqa: E402  (after what may be missing)
 from unitk.files import seal  # noqa: E402  (after what may be missing)
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium"),
-]
+pytestmark = pytest.mark.slow
 
 PANELS = {
     "unitk-base-en": ["fill", "continue", "show"],
@@ -71,14 +66,6 @@ ODD = [
     "გამა [MASK]",
     "[MASK]",
 ]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_api.sync_playwright() as play:
-        found = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield found
-        found.close()
 
 
 @contextmanager

@@ -130,7 +130,7 @@ function shortNames(names) {
 
 function aboutOf({data, documents, bytes, texts}) {
   const shown = texts.length < documents ? ` The first ${texts.length} are shown below.` : "";
-  return `${data}: ${documents.toLocaleString("en")} documents, ${bytes.toLocaleString("en")} bytes.${shown}`;
+  return `${data}: ${documents.toLocaleString("en")} document${documents === 1 ? "" : "s"}, ${bytes.toLocaleString("en")} bytes.${shown}`;
 }
 
 function notesOf(models) {
