@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import bisect
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,15 +162,18 @@ def pair_of(settings: Mapping[str, Setting]) -> str:
     return ""
 
 
+def describe_towers(names: Iterable[str]) -> tuple[str, tuple[str, ...]]:
+    """What the towers of an architecture are called, and tasks that train them."""
+    return TOWERS.get(frozenset(names), (f"the towers {' and '.join(sorted(names))}", ()))
+
+
 def explain_towers(task: Any, needed: set[str], parsed: Parsed) -> str:
     """The message that a task needs other towers than those of a run's architecture, with cures."""
     arch = parsed.components["arch"]
     started = vars(parsed.main).get("init_from")
-    present = frozenset(arch.config.towers)
-    (needs, _), (has, tasks) = (
-        TOWERS.get(frozenset(own), (f"the towers {' and '.join(sorted(own))}", ()))
-        for own in (needed, present)
-    )
+    present = arch.config.towers
+    needs, _ = describe_towers(needed)
+    has, tasks = describe_towers(present)
     own = f"--arch {task.component('arch', task.config)}"
     cures = [f"{own} without --init-from" if started else own]
     # --init-from brings the architecture of its checkpoint

@@ -83,7 +83,7 @@ class Mixed(Examples):
         several = any(part.recut for part in parts)
         for name, examples in laid.items():
             require(
-                not (several and examples.cut[2]),
+                not (several and examples.task.both_ways),
                 f"--task {name} reads texts from both ends, and the tasks beside it do not: "
                 f"--task.{name}.both-ways off",
             )
