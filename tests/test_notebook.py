@@ -37,6 +37,17 @@ def test_outputs_are_rows_and_fills_show_the_whole_text():
     assert [row[0].text for row in rows[1:]] == ["x", None]
 
 
+@pytest.mark.slow
+def test_a_table_is_as_wide_as_its_cell(browser, tmp_path):
+    row = OutputRow("y" * 400, -1.0, ["y"] * 400, [-0.1] * 400)
+    html = notebook.outputs([("x" * 400, [row]), ("שלום עולם", [row])])
+    (tmp_path / "cell.html").write_text(f"<meta charset='utf-8'>{html}", encoding="utf-8")
+    page = browser.new_page(viewport={"width": 500, "height": 500})
+    page.goto(f"file://{tmp_path / 'cell.html'}")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.close()
+
+
 def test_a_curve_falls_where_the_loss_falls():
     html = notebook.curves({"train": [(0, 4.0), (10, 2.0)], "valid": [(10, 3.0)]}, "a & b")
     lines = [one.get("points") for one in parsed(html).iter("polyline")]

@@ -10,6 +10,8 @@ from typing import NamedTuple
 END = "\u220e"
 """How a table shows the end of an output, or of what fills a blank."""
 GREEN = "46, 160, 67"
+CELL = "vertical-align:top;text-align:start;unicode-bidi:plaintext;overflow-wrap:anywhere"
+"""Style of a cell: texts from right to left begin on the right, and words without an end break."""
 COLOURS = ("#4c78a8", "#f28e2b", "#59a14f", "#b07aa1", "#e15759")
 WIDTH, HEIGHT, EDGE = 560, 240, 44
 """Pixels of a plot, and of the room for its numbers."""
@@ -30,7 +32,7 @@ def table(rows: Iterable[Sequence[str]], head: Sequence[str] = ()) -> str:
     named = "".join(f"<th style='text-align:left'>{cell}</th>" for cell in head)
     lines = [f"<tr>{named}</tr>"] if head else []
     for row in rows:
-        cells = (f"<td style='text-align:left;vertical-align:top'>{cell}</td>" for cell in row)
+        cells = (f"<td style='{CELL};min-width:5em'>{cell}</td>" for cell in row)
         lines.append(f"<tr>{''.join(cells)}</tr>")
     return f"<table>{''.join(lines)}</table>"
 
