@@ -537,6 +537,19 @@ def test_what_is_stopped_leaves_no_answer_to_another_text(serving, browser):
             assert page.inner_text("#fill .answer") == "Stopped."
 
 
+def test_an_answer_of_something_else_is_told(serving, browser):
+    """A proxy that wants a password sends a page of its own, and no error."""
+    with serving("unitk-base-en") as where, opened(browser, where) as page:
+        page.route("**/infill", lambda route: route.fulfill(body="<html>Log in</html>"))
+        press(page, "fill")
+        assert "proxy" in page.inner_text("#error")
+        page.route("**/models", lambda route: route.fulfill(body="<html>Log in</html>"))
+        page.goto("about:blank")
+        page.goto(where)
+        page.wait_for_function("document.getElementById('error').textContent.includes('proxy')")
+        assert "Reload" in page.inner_text("#about")
+
+
 def test_a_text_that_is_not_continued_is_told(serving, browser):
     with serving("unitk-base-en") as where, opened(browser, where) as page:
         press(page, "continue")

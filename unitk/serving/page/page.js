@@ -23,7 +23,9 @@ async function ask(path, body, signal) {
   return response;
 }
 
-const answered = async (path, body, signal) => (await ask(path, body, signal)).json();
+const answered = async (path, body, signal) => (await ask(path, body, signal)).json().catch(wrong => {
+  throw wrong.name === "SyntaxError" ? new Error("Something else answers than unitk's server, such as a proxy.") : wrong;
+});
 
 /** What a stream of OpenAI's API grows by, piece by piece. */
 async function* pieces(response) {
@@ -593,4 +595,7 @@ async function start() {
   open();
 }
 
-start().catch(wrong => { error.textContent = wrong.message; });
+start().catch(wrong => {
+  document.getElementById("about").textContent = "Reload the page to try again.";
+  error.textContent = wrong.message;
+});
