@@ -1,6 +1,6 @@
 """The small models of the papers, which golden losses and properties are of.
 
-New models have another stack by default, which `modern.py` adds to what is tried.
+New models have another stack by default, which `other_archs.py` adds to what is tried.
 """
 
 from unitk import registry

@@ -17,8 +17,11 @@ from unitk.training import loop
 from unitk.training.start import parse_train, prepare
 
 
-def forked(action, world, ranked=True):
-    """So many forks of this process, as `torchrun` starts them if `ranked`, that do `action`."""
+def start_forks(action, world, ranked=True):
+    """Fork this process `world` times; each fork calls `action(rank)`.
+
+    ranked: with the variables that `torchrun` sets.
+    """
     if torch.cuda.is_available():
         pytest.skip("no gradients in forks beside a GPU: CUDA_VISIBLE_DEVICES= hides it")
     with socket.socket() as free:
@@ -46,8 +49,8 @@ def forked(action, world, ranked=True):
     return processes
 
 
-def ended(processes):
-    """The exit codes of processes that are over soon."""
+def exit_codes(processes):
+    """Wait for processes; their exit codes."""
     for process in processes:
         process.join(240)
         assert process.exitcode is not None, "a process hangs"
@@ -55,10 +58,10 @@ def ended(processes):
 
 
 def run_ranks(words, world, before=lambda rank: None):
-    """Train in so many forks of this process, on the CPU; their exit codes."""
+    """Train in `world` forks of this process, on the CPU; their exit codes."""
 
     def action(rank):
         before(rank)
         loop.train(prepare(parse_train([*words.split(), "--device=cpu"])))
 
-    return ended(forked(action, world))
+    return exit_codes(start_forks(action, world))

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from installed import needs_fairseq
+from fairseq_programs import needs_fairseq
 
 from unitk import registry
 from unitk.errors import UsageError

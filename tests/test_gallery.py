@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pictures import WORKED, matrix
+from mask_tables import UNILM2_MASK, parse_mask
 
 from unitk import registry
 
@@ -76,7 +76,7 @@ def test_the_worked_example_is_the_matrix_of_the_specification(gallery):
         token if token.startswith("x") else token.strip("[]")[0] + pos
         for token, pos in zip(rows["token"], rows["pos"], strict=True)
     ]
-    header, expected = matrix(WORKED)
+    header, expected = parse_mask(UNILM2_MASK)
     order = [names.index(name) for name in header]
     assert (drawn[np.ix_(order, order)] == expected).all()
 
@@ -100,5 +100,5 @@ def test_the_order_3_2_4_1_is_the_papers_figure(gallery):
     rows, drawn = read(gallery, "permutation_lm")
     assert rows["label"] == [*"." * 5, "x3", "x2", "x4", "x1"]
     assert rows["pos"] == [*"01234", *"3241"]
-    _, expected = matrix(PERMUTED)
+    _, expected = parse_mask(PERMUTED)
     assert (drawn[:, :5] == expected).all() and not drawn[:, 5:].any()

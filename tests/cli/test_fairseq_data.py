@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from installed import fairseq, needs_fairseq
+from fairseq_programs import needs_fairseq, run_fairseq
 
 from unitk.errors import DataError, UsageError
 from unitk.verbs import convert, evaluate, generate, preprocess, train
@@ -129,10 +129,12 @@ def test_outputs_are_those_of_fairseq(tmp_path):
         " --optimizer adam --lr 0.003 --max-update 20 --max-tokens 300 --disable-validation"
         f" --criterion cross_entropy --save-dir {made}"
     )
-    fairseq("train", *run.split())
+    run_fairseq("train", *run.split())
     search = "--beam 4 --nbest 3 --min-len 1"
     words = f"pairs --path {made / 'checkpoint_last.pt'} -s de -t en --max-len-b 9 {search}"
-    (tmp_path / "theirs").write_text(fairseq("generate", *words.split(), *WHOLE), encoding="utf-8")
+    (tmp_path / "theirs").write_text(
+        run_fairseq("generate", *words.split(), *WHOLE), encoding="utf-8"
+    )
     source = f"fairseq {made / 'checkpoint_last.pt'} --vocab pairs/dict.de.txt"
     convert.run(f"--from {source} --to unitk {tmp_path / 'ours'}".split())
     words = f"--checkpoint {tmp_path / 'ours'} --input pairs/test --max-len 9 {search}"
@@ -167,7 +169,7 @@ def test_fairseq_reads_a_model_of_ours(tmp_path):
     for name in ("dict.de.txt", "dict.en.txt"):
         shutil.copy(tmp_path / "there" / "dict.txt", data / name)
     words = f"--path {tmp_path / 'there' / 'checkpoint_best.pt'} -s de -t en --max-len-b 9 {search}"
-    (tmp_path / "theirs").write_text(fairseq("generate", str(data), *words.split(), *WHOLE))
+    (tmp_path / "theirs").write_text(run_fairseq("generate", str(data), *words.split(), *WHOLE))
     ours, theirs = read(tmp_path / "out"), read(tmp_path / "theirs")
     assert ours.keys() == theirs.keys() and len(ours) == 30
     for name, [wanted] in theirs.items():

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hub import environment, running
+from hub_server import environment, run_hub
 
 from unitk.errors import DataError, UsageError
 from unitk.verbs import push
@@ -20,7 +20,7 @@ from unitk.verbs import push
 @pytest.fixture
 def hub() -> Iterator[Any]:
     pytest.importorskip("huggingface_hub")
-    with running() as server:
+    with run_hub() as server:
         yield server
 
 

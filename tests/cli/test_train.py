@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 import pytest
-from exact import DETERMINISTIC
+from exact_options import DETERMINISTIC
 
 from unitk.data.corpus.writer import CorpusWriter
 from unitk.training.saving.folder import seal

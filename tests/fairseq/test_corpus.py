@@ -7,8 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from installed import fairseq as fairseq_program
-from installed import needs_fairseq
+from fairseq_programs import needs_fairseq, run_fairseq
 
 from unitk.data.corpus.corpus import Pairs
 from unitk.data.corpus.folders import corpus_vocab, open_corpus, parts, train_parts
@@ -332,7 +331,7 @@ def test_the_bytes_are_those_of_fairseq(here, ours, theirs):
         theirs += " -s de -t en --joined-dictionary --trainpref a --validpref b"
     run(f"{ours} --format fairseq --dest ours")
     words = theirs.replace("A", "a.de").replace("B", "b.de").split()
-    fairseq_program("preprocess", *words, "--destdir", "theirs")
+    run_fairseq("preprocess", *words, "--destdir", "theirs")
     names = sorted(os.listdir("ours"))
     assert names == sorted({*os.listdir("theirs")} - {"preprocess.log"})
     for name in names:

@@ -6,12 +6,12 @@ import json
 import math
 from pathlib import Path
 
-import entities
-import labelled
+import entity_files
+import labelled_corpora
 import numpy as np
 import pytest
 import torch
-from installed import fairseq, needs_fairseq
+from fairseq_programs import needs_fairseq, run_fairseq
 
 from unitk import registry
 from unitk.data.batching import FixedBatches, draw, make_batch
@@ -36,7 +36,7 @@ def fairseq_train(folder: Path, data: Path, task: str, words: str, options: str)
     line = [str(data), "--user-dir", str(folder / "plugin"), "--task", f"unitk_{task}"]
     line += ["--criterion", "unitk", "--unitk-options", options, "--save-dir", str(folder / "save")]
     line += "--cpu --optimizer adam --num-workers 0 --log-format json".split() + words.split()
-    logs = [line.split(" | ") for line in fairseq("train", *line).splitlines()]
+    logs = [line.split(" | ") for line in run_fairseq("train", *line).splitlines()]
     return {log[2]: json.loads(log[3]) for log in logs if log[2:3] in (["train"], ["valid"])}
 
 
@@ -54,18 +54,20 @@ EVERY = [(name, kind) for name in registry.names("task") for kind in kinds(name)
 
 @pytest.fixture(scope="module")
 def labels(tmp_path_factory, toy_vocab):
-    return labelled.write(tmp_path_factory.mktemp("labels"), toy_vocab)
+    return labelled_corpora.write_corpora(tmp_path_factory.mktemp("labels"), toy_vocab)
 
 
 @pytest.mark.parametrize(("task", "kind"), EVERY)
 def test_the_loss_of_an_update_is_our_own(toy_data, labels, tmp_path, task, kind):
-    data = labels / labelled.FORMS.get(task, "choice") if kind == "labels" else toy_data / kind
+    data = (
+        labels / labelled_corpora.FORMS.get(task, "choice") if kind == "labels" else toy_data / kind
+    )
     arch = getattr(registry.get("task", task), "arch", "bert_base").rpartition("_")[0] + "_tiny"
     options = {"text": "block-size=64", "pairs": "criterion.label-smoothing=0.1"}.get(kind, "")
     if (task, kind) == ("optimus", "pairs"):
         options = ""  # its criterion has no such option
     if task == "thu_ernie":
-        linked = entities.files(tmp_path, open_vocab(data / "train"))
+        linked = entity_files.write_entities(tmp_path, open_vocab(data / "train"))
         options += "".join(f" task.{key}={path}" for key, path in linked.items())
     if task == "cloze":
         (tmp_path / "cloze.yaml").write_text(CLOZE)

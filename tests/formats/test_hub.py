@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hub import COMMIT, environment, running
+from hub_server import COMMIT, environment, run_hub
 
 from tests.conftest import toy_lines
 from unitk.errors import UsageError
@@ -43,7 +43,7 @@ def hub(toy_vocab, tmp_path):
         (pickled / name).write_bytes((folder / name).read_bytes())
     (pickled / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'false'\ntR.")
     (data / "train.txt").write_text("\n".join(toy_lines(30)) + "\n")
-    with running() as server:
+    with run_hub() as server:
         models = {"me/small": {"main": folder, "chck_1M": folder}, "me/old": {"main": pickled}}
         server.given = {"models": models, "datasets": {"me/texts": {"main": data}}}
         server.home = tmp_path / "home"

@@ -9,7 +9,7 @@ import json
 import os
 from pathlib import Path
 
-import entities
+import entity_files
 import paper_archs
 import pytest
 import torch
@@ -73,7 +73,7 @@ def losses(data, tmp_path):
         arch = paper_archs.arch_of(name).rpartition("_")[0] + "_tiny"
         words = f"--task {name} --arch {arch} --data {data / kind / 'train'} {how}"
         if name == "thu_ernie":
-            linked = entities.files(tmp_path, open_vocab(data / kind / "train"))
+            linked = entity_files.write_entities(tmp_path, open_vocab(data / kind / "train"))
             words += "".join(f" --task.{key} {path}" for key, path in linked.items())
         weights = "--arch.init-range 0.3" if registry.get("arch", arch)().sequential else WEIGHTS
         words += f" --save-dir {tmp_path / 'a'} {weights} {RUN} {LENGTHS[kind]}"

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from distances import Segmented
+from distance_attention import Segmented
 from rounding import near
 
 from unitk.errors import UsageError

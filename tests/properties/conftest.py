@@ -1,6 +1,6 @@
 """Architectures of the tests, among the registered ones."""
 
-import distances
+import distance_attention
 import pytest
 
 from unitk import registry
@@ -8,5 +8,5 @@ from unitk import registry
 
 @pytest.fixture(autouse=True)
 def plugged_in(monkeypatch):
-    for name, config in distances.ARCHS.items():
+    for name, config in distance_attention.ARCHS.items():
         monkeypatch.setitem(registry._entries["arch"], name, config)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 
-import modern
 import numpy as np
+import other_archs
 import pytest
 import torch
 from paper_archs import arch_of
@@ -52,7 +52,7 @@ RNN = ["lm awd_lstm_tiny", "lm siatl_tiny"]
 SHIFTED = "unilm unilm_small position_shift"
 
 
-MODERN = [pair for pair in modern.PAIRS if pair.split()[0] in TASKS]
+MODERN = [pair for pair in other_archs.PAIRS if pair.split()[0] in TASKS]
 
 
 @pytest.fixture(
@@ -73,7 +73,7 @@ def setting(request, toy_vocab):
         config = replace(config, **SMALL, num_virtual=rows)
     if not config.sequential and config.fan_in_init:
         config = replace(config, init_std=1.0)
-    model = modern.begun(config.build(len(task.vocab))).eval()
+    model = other_archs.without_zeros(config.build(len(task.vocab))).eval()
     if isinstance(model, LatentModel):  # latents that tell the sources apart
         model.bridge.weight.data *= 100
     rng = np.random.default_rng(1)

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
-import entities
-import modern
+import entity_files
 import numpy as np
+import other_archs
 import pytest
 import torch
 from paper_archs import arch_of
@@ -29,14 +29,16 @@ DISTANCES = ["lm distances", "glm_infill distances_seg", "unilm distances_seg", 
 DENSE = [*DISTANCES, "xlnet"]
 """What FlexAttention refuses."""
 RECURRENT = ["lm awd_lstm_tiny", "lm siatl_tiny"]
-TASKS += [*DISTANCES, *modern.PAIRS, *RECURRENT]
+TASKS += [*DISTANCES, *other_archs.PAIRS, *RECURRENT]
 """Registered names, some with an architecture other than their own."""
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True, scope="module")
 def linked(tmp_path_factory, toy_vocab):
-    OPTIONS["thu_ernie"] = entities.files(tmp_path_factory.mktemp("entities"), toy_vocab, 100)
+    OPTIONS["thu_ernie"] = entity_files.write_entities(
+        tmp_path_factory.mktemp("entities"), toy_vocab, 100
+    )
 
 
 OPTIONS = {"cloze": {"patterns": "sst2"}}
@@ -57,7 +59,7 @@ def build(name, vocab):
     torch.manual_seed(1)
     own = {option.name for option in options(type(config))}
     config = replace(config, **{key: value for key, value in small.items() if key in own})
-    return task, modern.begun(config.build(len(task.vocab)).eval())
+    return task, other_archs.without_zeros(config.build(len(task.vocab)).eval())
 
 
 def examples(task, vocab, count=7):

@@ -3,7 +3,7 @@
 import importlib.util
 import json
 
-import entities
+import entity_files
 import numpy as np
 import pytest
 
@@ -86,7 +86,7 @@ def test_vectors_that_are_given_are_taken(data, tmp_path):
 def test_entities_that_the_word_before_tells_are_all_predicted(tmp_path, toy_vocab, capsys):
     """One name stands for six entities: in texts not seen in training, none of them is missed."""
     toy_vocab.save(tmp_path / "vocab")
-    linked, rng = entities.files(tmp_path, toy_vocab), np.random.default_rng(0)
+    linked, rng = entity_files.write_entities(tmp_path, toy_vocab), np.random.default_rng(0)
     words = [toy_vocab.decode([i]) for i in np.flatnonzero(toy_vocab.starts)]
     words = [word for word in words if word.isalpha() and len(toy_vocab.encode(word)) == 1]
     (name, *tells), others = words[:7], words[7:]

@@ -6,7 +6,7 @@ import json
 
 import pytest
 import torch
-from exact import EXACT
+from exact_options import EXACT
 
 from unitk.errors import CheckpointError
 from unitk.options.config import parse

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from exact import EXACT
+from exact_options import EXACT
 
 from unitk.data.corpus.corpus import Corpus
 from unitk.errors import NonFiniteError, UsageError

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from exact import EXACT
+from exact_options import EXACT
 from safetensors.torch import load_file
 
 from unitk.errors import NonFiniteError, UsageError

@@ -8,8 +8,8 @@ from statistics import mean, stdev
 
 import numpy as np
 import pytest
-from exact import EXACT
-from labelled import write
+from exact_options import EXACT
+from labelled_corpora import write_corpora
 
 from unitk.data.batching import Feed
 from unitk.errors import CheckpointError, UsageError
@@ -29,7 +29,7 @@ WORDS = (
 
 @pytest.fixture(scope="module")
 def labelled(tmp_path_factory, toy_vocab):
-    return write(tmp_path_factory.mktemp("labelled"), toy_vocab)
+    return write_corpora(tmp_path_factory.mktemp("labelled"), toy_vocab)
 
 
 @pytest.fixture

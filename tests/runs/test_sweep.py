@@ -5,7 +5,7 @@ import os
 import signal
 
 import pytest
-from exact import EXACT
+from exact_options import EXACT
 
 from unitk.errors import NonFiniteError, UsageError
 from unitk.options.config import parse

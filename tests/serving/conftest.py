@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from labelled import FORMS, write
+from labelled_corpora import FORMS, write_corpora
 
 from unitk.training.loop import train
 from unitk.training.start import parse_train, prepare
@@ -24,7 +24,7 @@ def trained(tmp_path_factory, toy_vocab, toy_data):
 
     def run(task, pairs=False):
         if task in FORMS and not (folder / "class").exists():
-            write(folder, toy_vocab)
+            write_corpora(folder, toy_vocab)
         if (task, pairs) not in made:
             made[task, pairs] = save = folder / f"run-{task}-{pairs}"
             data = (

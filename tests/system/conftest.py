@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import entities
+import entity_files
 import pytest
-from exact import DETERMINISTIC
-from labelled import FORMS, write
+from exact_options import DETERMINISTIC
+from labelled_corpora import FORMS, write_corpora
 from paper_archs import arch_of
 
 from unitk import registry
@@ -57,7 +57,7 @@ class Runs:
         if task == "mtdnn":
             data = f"{self.labelled / 'class'} --data {self.labelled / 'number'}"
         if task == "thu_ernie":
-            linked = entities.files(self.labelled, open_vocab(data / "train"))
+            linked = entity_files.write_entities(self.labelled, open_vocab(data / "train"))
             more = "".join(f" --task.{key} {path}" for key, path in linked.items())
         sizes = "--arch.width 16 --arch.num-layers 1 --arch.num-heads 2 --arch.ffn-width 32"
         if registry.get("arch", f"{arch}_tiny")().sequential:
@@ -94,4 +94,4 @@ class Runs:
 @pytest.fixture(scope="session")
 def runs(toy_data: Path, toy_vocab: Vocab, tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """The tiny runs on the toy data."""
-    return Runs(toy_data, write(tmp_path_factory.mktemp("labelled"), toy_vocab))
+    return Runs(toy_data, write_corpora(tmp_path_factory.mktemp("labelled"), toy_vocab))

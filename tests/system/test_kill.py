@@ -12,7 +12,7 @@ import time
 
 import pytest
 import torch
-from ranks import ended, forked
+from ranks import exit_codes, start_forks
 from safetensors.torch import load_file
 
 from unitk.files import damage
@@ -45,7 +45,7 @@ def spawn(words, run, world=1):
         torch.set_num_threads(1)
         train(prepare(parse_train([*words.split(), "--device=cpu", f"--save-dir={run}"])))
 
-    return forked(action, world, ranked=world > 1)
+    return start_forks(action, world, ranked=world > 1)
 
 
 def curve(run):
@@ -67,7 +67,7 @@ def interrupt(words, run, chance, number, world):
             os.kill(chance.choice(processes).pid, number)
             break
         time.sleep(0.002)
-    return ended(processes)
+    return exit_codes(processes)
 
 
 def check_ended(run, number, told):
@@ -98,14 +98,14 @@ def end_at_random(words, tmp_path, number, code, times, world):
     """Whole runs, each ended again and again, until that has happened so many times."""
     chance, told, runs = random.Random(number * world), collections.Counter(), 0
     whole = tmp_path / "whole"
-    assert ended(spawn(words, whole, world)) == [0] * world
+    assert exit_codes(spawn(words, whole, world)) == [0] * world
     while told["ended"] < times:
         run, codes = tmp_path / str(runs), []
         while codes != [0] * world:
             if told["ended"] < times:
                 codes = interrupt(words, run, chance, number, world)
             else:
-                codes = ended(spawn(words, run, world))
+                codes = exit_codes(spawn(words, run, world))
             assert set(codes) in ({code}, {0}), codes
             if codes != [0] * world:
                 check_ended(run, number, told)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from pictures import WORKED, matrix
+from mask_tables import UNILM2_MASK, parse_mask
 
 from unitk.data.cuts import Text
 from unitk.masks import dense
@@ -47,7 +47,7 @@ def test_what_is_kept_or_random_is_so_at_m_and_p(ids):
 
 
 def test_the_worked_example_4_5_then_2():
-    header, expected = matrix(WORKED)
+    header, expected = parse_mask(UNILM2_MASK)
     tokens = np.arange(7)  # x0 stands where C would; x1..x6
     place, sizes = np.array([4, 5, 2]), np.array([2, 1])
     x = layout(

@@ -1,6 +1,6 @@
 """THU-ERNIE: the docstring's table, the law of what is read, links of corpora and linkers."""
 
-import entities
+import entity_files
 import numpy as np
 import pytest
 
@@ -14,7 +14,7 @@ from unitk.tasks.mlm import layout as masked
 
 
 def made(vocab, folder=None, **config):
-    given = entities.files(folder, vocab) if folder else {}
+    given = entity_files.write_entities(folder, vocab) if folder else {}
     return THUERNIE(THUERNIE.Config(**{**given, **config}), vocab)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from labelled import FORMS, record, write
+from labelled_corpora import FORMS, record, write_corpora
 from rounding import near
 
 import unitk
@@ -269,7 +269,7 @@ def test_an_uncased_model_answers_with_accents_and_unknown_characters(tmp_path):
 
 @pytest.fixture(scope="module")
 def labelled(tmp_path_factory, toy_vocab):
-    return write(tmp_path_factory.mktemp("labelled"), toy_vocab)
+    return write_corpora(tmp_path_factory.mktemp("labelled"), toy_vocab)
 
 
 def run(folder, task, layout, save, steps, more=""):

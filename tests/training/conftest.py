@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from exact import DETERMINISTIC
+from exact_options import DETERMINISTIC
 
 from unitk.training.start import Start, parse_train, prepare
 

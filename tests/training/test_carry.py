@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from exact import EXACT
+from exact_options import EXACT
 from ranks import run_ranks
 from safetensors.torch import load_file
 

@@ -1,8 +1,8 @@
 """ELMo in training: updates go on where they stopped, and frozen features stay as they are."""
 
-import labelled
+import labelled_corpora
 import pytest
-from exact import EXACT
+from exact_options import EXACT
 from safetensors.torch import load_file
 
 from unitk.training import loop
@@ -20,7 +20,7 @@ def train(text):
 
 @pytest.fixture(scope="module")
 def corpora(tmp_path_factory, toy_vocab):
-    return labelled.write(tmp_path_factory.mktemp("labelled"), toy_vocab)
+    return labelled_corpora.write_corpora(tmp_path_factory.mktemp("labelled"), toy_vocab)
 
 
 @pytest.mark.slow

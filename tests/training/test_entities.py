@@ -4,12 +4,12 @@ reads what pre-training read."""
 import json
 import shutil
 
-import entities
+import entity_files
 import numpy as np
 import pytest
 import torch
-from exact import EXACT
-from labelled import write
+from exact_options import EXACT
+from labelled_corpora import write_corpora
 
 from unitk.data.corpus.preprocess import Options, preprocess
 from unitk.decoding.config import PredictConfig
@@ -27,7 +27,7 @@ SMALL = f"--lr-schedule constant --writers none --valid none {EXACT} --precision
 
 @pytest.fixture
 def linked(tmp_path, toy_vocab):
-    return entities.files(tmp_path / "given", toy_vocab)
+    return entity_files.write_entities(tmp_path / "given", toy_vocab)
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_a_bert_is_where_it_begins(train, linked, tmp_path):
 @pytest.mark.slow
 def test_a_checkpoint_needs_no_file_of_the_user(train, linked, tmp_path, toy_vocab):
     folder = train(asked(linked), "first")
-    classes = write(tmp_path / "labelled", toy_vocab) / "class"
+    classes = write_corpora(tmp_path / "labelled", toy_vocab) / "class"
     shutil.rmtree(tmp_path / "given")
     # by default fine-tuning lays texts out as the run that it begins with
     tuned = train(f"--task classify --init-from {folder}", "tuned", data=classes)
@@ -130,7 +130,7 @@ def test_links_of_a_corpus(train, linked, tmp_path, toy_vocab):
     folder = train(words, "run", data=tmp_path / "linked", steps=2)
     assert log(folder)[-1]["train/dea"] > 0 and "train/nsp" not in log(folder)[-1]
     # without a file of names, marked relations have no entities: the model reads them as BERT
-    classes = write(tmp_path / "labelled", toy_vocab) / "class"
+    classes = write_corpora(tmp_path / "labelled", toy_vocab) / "class"
     tuned = load(train(f"--task classify --init-from {folder}", "tuned", data=classes, steps=1))
     source = [np.array([40, 41])]
     assert tuned.task.layout.numbers and not tuned.task.lay_out_parts(source).example.inputs

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from labelled import write
+from labelled_corpora import write_corpora
 from safetensors.torch import load_file, save_file
 
 import unitk
@@ -15,7 +15,7 @@ from unitk.training.start import parse_train, prepare
 
 @pytest.fixture(scope="module")
 def labelled(tmp_path_factory, toy_vocab):
-    return write(tmp_path_factory.mktemp("labelled"), toy_vocab)
+    return write_corpora(tmp_path_factory.mktemp("labelled"), toy_vocab)
 
 
 def trained(words):

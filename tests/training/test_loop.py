@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from exact import EXACT
+from exact_options import EXACT
 from rounding import near
 from safetensors.torch import load_file
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from exact import EXACT
-from ranks import ended, forked, run_ranks
+from exact_options import EXACT
+from ranks import exit_codes, run_ranks, start_forks
 from safetensors.torch import load_file
 
 from unitk.data.batching import draw
@@ -63,7 +63,7 @@ def test_killed_within_a_document_it_goes_on_bit_for_bit(words, tmp_path):
     train(words(whole, more))
     again = words(parts, f"{more} --resume")
     for updates in (3, 3, 0):
-        [process] = forked(lambda rank: train(again), 1, ranked=False)
+        [process] = start_forks(lambda rank: train(again), 1, ranked=False)
         log = parts / "log.jsonl"
         first = log.read_bytes().count(b"\n") if log.exists() else 0
         while updates and process.is_alive():
@@ -71,7 +71,7 @@ def test_killed_within_a_document_it_goes_on_bit_for_bit(words, tmp_path):
                 os.kill(process.pid, signal.SIGKILL)
                 break
             time.sleep(0.002)
-        [code] = ended([process])
+        [code] = exit_codes([process])
         assert code == (-signal.SIGKILL if updates else 0)
     for step in (4, 8, 12):
         assert sums(parts, step) == sums(whole, step), step

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from labelled import FORMS, write
+from labelled_corpora import FORMS, write_corpora
 
 from unitk import registry
 from unitk.criterions.config import OfTask
@@ -232,7 +232,7 @@ def test_every_task_trains_with_an_architecture_or_leaves_no_folder(
 
 def test_labels_of_another_form_are_refused_by_their_form(tmp_path, toy_vocab):
     """Whatever labels there are in place of a task's own, before it lays anything out."""
-    data = write(tmp_path, toy_vocab)
+    data = write_corpora(tmp_path, toy_vocab)
     for task, own in (FORMS | {"multi_label": "classes"}).items():
         for form in {*FORMS.values(), "classes"} - {own}:
             words = (

@@ -7,11 +7,11 @@ import time
 from datetime import timedelta
 from functools import partial
 
-import entities
+import entity_files
 import numpy as np
 import pytest
 import torch
-from ranks import ended, forked, run_ranks
+from ranks import exit_codes, run_ranks, start_forks
 from safetensors.torch import load_file
 
 from unitk.errors import UsageError
@@ -138,7 +138,7 @@ def test_shards_are_one_run(words, toy_data, tmp_path, task):
 def test_shards_of_other_heads_and_layers_are_the_whole_run(words, tmp_path, toy_vocab, task):
     more = "--max-steps 4 --arch.dropout 0 --valid none"
     if task.startswith("thu"):
-        given = entities.files(tmp_path / "given", toy_vocab)
+        given = entity_files.write_entities(tmp_path / "given", toy_vocab)
         more += "".join(f" --task.{name} {value}" for name, value in given.items())
     for name, how in (("whole", ""), ("shards", "--shard")):
         own = words(task, f"{more} {how}", tmp_path / name).replace("--blocks line", "")
@@ -295,4 +295,4 @@ def test_ranks_that_torchrun_restarts_do_not_wait_for_those_before():
         assert group.all_reduce_max(rank) == [1.0]
 
     for attempt in ("0", "1"):
-        assert ended(forked(partial(action, attempt), 2)) == [0, 0]
+        assert exit_codes(start_forks(partial(action, attempt), 2)) == [0, 0]

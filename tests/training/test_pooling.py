@@ -2,10 +2,10 @@
 
 import json
 
-import labelled
+import labelled_corpora
 import numpy as np
 import pytest
-from exact import EXACT
+from exact_options import EXACT
 from safetensors.torch import load_file
 
 from unitk.errors import UsageError
@@ -32,7 +32,7 @@ def weights(run):
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory, toy_data, toy_vocab):
     """A language model, and the labelled texts."""
-    folder = labelled.write(tmp_path_factory.mktemp("runs"), toy_vocab)
+    folder = labelled_corpora.write_corpora(tmp_path_factory.mktemp("runs"), toy_vocab)
     train(f"--task lm --arch awd_lstm_tiny --data {toy_data / 'text'} --max-steps 3"
           f" --save-dir {folder / 'lm'} --lr 1e-2")  # fmt: skip
     return folder

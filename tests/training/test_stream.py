@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from exact import EXACT
+from exact_options import EXACT
 
 from unitk.data.corpus.corpus import Corpus
 from unitk.evaluation import objective as evaluate

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from modern import begun
+from other_archs import without_zeros
 from paper_archs import arch_of
 from rounding import near
 
@@ -279,7 +279,7 @@ def test_a_long_text_has_its_copies_in_several_rows(made):
 @torch.no_grad()
 def test_the_last_layer_makes_only_what_is_asked(made, arch):
     model, task = made("mlm", arch=arch)
-    begun(model)
+    without_zeros(model)
     text = np.random.default_rng(0).choice(task.words, 14)
     rows = [[*layouts(task, NONE, some)] for some in (text, text[:5], text[3:11])]
     batch = collate(rows).to("cpu")

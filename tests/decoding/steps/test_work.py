@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from recorder import Replayed
+from cpu_graphs import Replayed
 from rounding import near
 
 from unitk.decoding import decode

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from labelled import record, write
+from labelled_corpora import record, write_corpora
 from rounding import near
 
 import unitk
@@ -26,7 +26,7 @@ from unitk.training.loop import train
 from unitk.training.saving.state import layout_in
 from unitk.training.start import parse_train, prepare
 
-OWN = """# what the texts of tests/labelled.py say
+OWN = """# what the texts of tests/labelled_corpora.py say
 fields: [a]
 answers:
   "no": {}
@@ -134,7 +134,7 @@ def test_the_file_of_the_docs_is_one(tmp_path):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, toy_vocab):
     """Labelled corpora, and patterns whose answers are single tokens of the vocabulary."""
-    folder = write(tmp_path_factory.mktemp("cloze"), toy_vocab)
+    folder = write_corpora(tmp_path_factory.mktemp("cloze"), toy_vocab)
     pieces = [piece[1:] for piece in toy_vocab.pieces(range(300)) if piece[:1] == "▁" != piece]
     words = [word for word in pieces if len(toy_vocab.encode(word)) == 1]
     (folder / "own.yaml").write_text(OWN.format(*words[:2]))

@@ -2,11 +2,11 @@
 
 import json
 
-import labelled
+import labelled_corpora
 import numpy as np
 import pytest
 import torch
-from exact import EXACT
+from exact_options import EXACT
 from safetensors.torch import load_file
 
 import unitk
@@ -33,7 +33,7 @@ def words(folder, names=NAMES):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory, toy_vocab):
-    folder = labelled.write(tmp_path_factory.mktemp("runs"), toy_vocab)
+    folder = labelled_corpora.write_corpora(tmp_path_factory.mktemp("runs"), toy_vocab)
     loop.train(start(f"{words(folder)} --max-steps 30 --save-dir {folder / 'run'}"))
     return folder
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from exact import DETERMINISTIC
+from exact_options import DETERMINISTIC
 from safetensors.torch import load_file
 
 from unitk.criterions.cross_entropy import CrossEntropy

@@ -17,7 +17,7 @@ needs_fairseq = pytest.mark.skipif(
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def fairseq(verb: str, *words: str, folder: Path | None = None) -> str:
+def run_fairseq(verb: str, *words: str, folder: Path | None = None) -> str:
     """What a program of fairseq prints, such as `fairseq-train` for "train"."""
     command = [sys.executable, "-W", "ignore", "-m", f"fairseq_cli.{verb}", *words]
     env = os.environ | {"PYTHONPATH": str(ROOT)}

@@ -1,8 +1,8 @@
-"""Masks written down as tables of 1 and ."""
+"""Masks written as tables: 1 where a slot is seen."""
 
 import numpy as np
 
-WORKED = """
+UNILM2_MASK = """
        x1  M2  P2  x2  x3  M4  P4  x4  M5  P5  x5  x6
    x1   1   1   .   .   1   1   .   .   1   .   .   1
    M2   1   1   .   .   1   1   .   .   1   .   .   1
@@ -20,7 +20,7 @@ WORKED = """
 """x1..x6, factorization 4,5 then 2, by the mask function of UniLM's official fine-tuning code."""
 
 
-def matrix(table):
-    """The header and the cells."""
+def parse_mask(table):
+    """The names in the header of a table, and its cells as a bool matrix."""
     header, *lines = (line.split() for line in table.split("\n")[1:-1])
     return header, np.array([[cell == "1" for cell in line[1:]] for line in lines])

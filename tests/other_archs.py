@@ -1,4 +1,4 @@
-"""Tasks with the stacks of today, which every property over the registry tries beside their own."""
+"""Tasks with modern architectures, which the property tests try beside the published ones."""
 
 from paper_archs import arch_of
 from torch import nn
@@ -7,7 +7,7 @@ from unitk import registry
 
 
 def fits(task: str, arch: str) -> bool:
-    """Whether an architecture has the towers of a task's own, and is of the same kind."""
+    """Whether a task can be trained with an architecture: it has the towers of the task's own."""
     cls, other = registry.get("task", task), registry.get("arch", arch)()
     own = registry.get("arch", arch_of(cls))()
     # without a generator, ELECTRA's criterion has nothing to tell apart
@@ -16,7 +16,7 @@ def fits(task: str, arch: str) -> bool:
 
 
 OTHERS = ("gemma3_tiny", "modernbert_tiny", "pythia_tiny")
-"""Released models, which have between them: windows, grouped heads, a base of rotary positions for
+"""Released models, which together have: windows, grouped heads, a base of rotary positions for
 each layer or for some channels, norms after parts or none before the first, parallel parts."""
 PAIRS = [
     f"{task} {arch}"
@@ -26,8 +26,8 @@ PAIRS = [
 ]
 
 
-def begun(model: nn.Module) -> nn.Module:
-    """The model with numbers where it starts with zeros, as after some training."""
+def without_zeros(model: nn.Module) -> nn.Module:
+    """The model with random numbers in the parameters that start at zero, as after training."""
     for parameter in model.parameters():
         if not parameter.any():
             nn.init.normal_(parameter, std=model.decoder.config.init_std)

@@ -5,9 +5,11 @@ from pathlib import Path
 import numpy as np
 
 
-def files(folder: Path, vocab, width=16, every=3):
-    """Options of `--task thu_ernie`: every third word of the vocabulary names an entity of its own,
-    but the last one, which has another's."""
+def write_entities(folder: Path, vocab, width=16, every=3):
+    """Write vectors and names of entities; options of `--task thu_ernie` with both paths.
+
+    Each `every`-th word of the vocabulary names an entity, the last one that of the first word.
+    """
     words = [vocab.decode([index]) for index in np.flatnonzero(vocab.starts)[::every]]
     words = [word for word in dict.fromkeys(words) if word and len(vocab.encode(word)) == 1]
     vectors = np.random.default_rng(0).normal(size=(len(words) - 1, width))

@@ -1,4 +1,4 @@
-"""A hub that runs in this process: it keeps what it is sent, and gives what a folder holds."""
+"""A Hugging Face hub in this process: it keeps uploads, and serves the files of folders."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COMMIT = "c0ffee" + "0" * 34
 
 
 class Hub(BaseHTTPRequestHandler):
-    """Of the hub's interface: repositories, branches, what is uploaded how, commits."""
+    """The part of the hub's interface that is used: repositories, branches, uploads, commits."""
 
     def do_HEAD(self) -> None:
         self.do_GET()
@@ -130,9 +130,11 @@ class Hub(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def running() -> Iterator[Any]:
-    """A hub that is empty at first; `given` is what it has, "models" or "datasets" and name ->
-    revision -> folder."""
+def run_hub() -> Iterator[Any]:
+    """Run an empty hub; set `given` to what it serves.
+
+    `given`: "models" or "datasets" -> name of the repository -> revision -> folder.
+    """
     server: Any = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     server.repos, server.branches, server.files = [], [], {}
     server.says, server.public, server.given, server.asked = "who are you?", False, {}, []

@@ -41,7 +41,7 @@ def record(form: str, i: int) -> dict[str, Any]:
     return {"a": text, "b": choices, "y": choices.index(good)}
 
 
-def write(folder: Path, vocab: Vocab) -> Path:
+def write_corpora(folder: Path, vocab: Vocab) -> Path:
     """A corpus with train/ and valid/ by the name of each form."""
     vocab.save(folder / "vocab")
     for form in (*FORMS.values(), "classes"):
