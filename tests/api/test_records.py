@@ -92,7 +92,7 @@ def test_the_cells_of_a_table_are_the_values_of_its_file(tmp_path):
             UsageError,
             "input: columns .* same",
         ),
-        (lambda table: table.set_index("long"), DataError, "input, line 1: no field 'long'"),
+        (lambda table: table.set_index("long"), DataError, "input, line 1: .*'long'"),
         (lambda table: table.where(table.id != 1), DataError, "input, line 2: .* is empty"),
         (lambda table: table.assign(long=b"a"), UsageError, "input: record 1: b'a' cannot be"),
     ],
@@ -203,6 +203,22 @@ def test_labels_in_memory_are_scored(metric, said, right, figure):
     name, wanted = figure
     found = unitk.score(metric=metric, hypotheses=said, references=right)[metric].figures
     assert found[name] == pytest.approx(wanted)
+
+
+def test_a_missing_value_is_no_text(tmp_path):
+    """pandas writes it as NaN, also in the dicts that it makes of a table."""
+    nan = float("nan")
+    scores = [
+        unitk.score(metric="rouge", hypotheses=["a cat", one], references=["a cat", "nan"])
+        for one in (nan, "")
+    ]
+    assert scores[0] == scores[1]
+    for records in ([nan], [{"target": nan}], [None]):
+        with pytest.raises(DataError, match="references, line 1: .*target.* empty"):
+            unitk.score(metric="rouge", hypotheses=["a"], references=records)
+    records = [{"long": "a", "short": nan}]
+    with pytest.raises(DataError, match="input, line 1: .*short.* empty"):
+        unitk.preprocess(input=records, dest=tmp_path / "a", **FIELDS)
 
 
 def test_texts_in_memory_that_cannot_be_scored_are_told_by_their_option():

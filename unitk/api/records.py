@@ -54,9 +54,15 @@ def store_records(
     first = next(iter(names), "")
     texts = bool(names.get(first)) and are_records(files.get(first), texts=True)
     given = [name for name in names if are_records(files.get(name), texts)]
-    for name in names:
-        if name not in given:
-            _check_names(name, files.get(name))
+    for name in sorted(names.keys() - given):
+        value = files.get(name)
+        for item in value if isinstance(value, list | tuple) else ():  # names of files, not texts
+            text = isinstance(item, str) and len(item.split()) > 1 and "://" not in item
+            require(
+                not text or bool(glob(item)),
+                f"--{name}: there is no file {show_value(item)}; "
+                'a text in memory is a record: {"text": ...}',
+            )
     if not given:  # no temporary folder
         yield files
         return
@@ -65,19 +71,6 @@ def store_records(
             for name in given:
                 files[name] = _write(files[name], Path(folder) / name, name, names[name])
         yield files
-
-
-def _check_names(name: str, value: object) -> None:
-    """Raise UsageError where a list has texts instead of names of files."""
-    for item in value if isinstance(value, list | tuple) else ():
-        text = (
-            isinstance(item, str) and len(item.split()) > 1 and "://" not in item and not glob(item)
-        )
-        require(
-            not text,
-            f"--{name}: there is no file {show_value(item)}; "
-            'a text in memory is a record: {"text": ...}',
-        )
 
 
 def _write(records: Any, path: Path, name: str, fields: Sequence[str]) -> Path:
@@ -106,8 +99,10 @@ def _write(records: Any, path: Path, name: str, fields: Sequence[str]) -> Path:
                     f"record {number} must be a dict, got {show_value(record)}; "
                     'a text is a record, too: {"text": ...}'
                 )
+            # json has no NaN, by which tables say that there is no value
+            known = {k: None if isinstance(v, float) and v != v else v for k, v in record.items()}
             try:
-                line = json.dumps(dict(record), ensure_ascii=False, default=_plain)
+                line = json.dumps(known, ensure_ascii=False, default=_plain)
                 file.write(line + "\n")
             except (TypeError, ValueError) as error:
                 raise UsageError(f"--{name}: record {number}: {error}") from None
