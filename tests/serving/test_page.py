@@ -191,6 +191,7 @@ DRAWN = r"""() => {
     about: about.textContent,
     text: text.innerHTML,
     pieces: [["▁a", "b", "▁c"], ["[CLS]", "un", "##it"], ["a", "b"]].map(spelled),
+    untagged: tagged(["a", "b"], {tags: ["O", "O"], probabilities: [1, 1]}, ["O"]).textContent,
     none: marked("x", {answer: "", start: -1, probability: 0.8}).map(one => one.textContent),
   };
 }"""
@@ -209,6 +210,7 @@ def test_predictions_are_drawn(serving, browser, trained):
         assert dict(rows) == said["probabilities"] and rows[0][0] == said["label"]
         drawn = page.evaluate(DRAWN)
         assert drawn["tagged"] == "Ann B-PER 50.0 % Lee I-PER 50.0 % is in Rome B-LOC 90.0 % "
+        assert drawn["untagged"].startswith("a b ") and "No word" in drawn["untagged"]
         assert len(set(drawn["hues"][:2])) == 1 and len(set(drawn["hues"])) == 2
         assert drawn["text"] == "\U0001f600 in Oslo, <mark>Oslo</mark>"
         assert drawn["pieces"] == [[" a", "b", " c"], [" [CLS]", " un", "it"], [" a", " b"]]

@@ -159,7 +159,7 @@ function bars(probabilities, names = {}) {
     return [names[label] ?? label, bar, percent(share)];
   });
   const more = sorted.length - shown.length;
-  return table(more ? `${more} more labels are less probable.` : "", ["label", "", "probability"], rows);
+  return table(more ? `${more} more labels are less probable.` : "", ["Label", "", "Probability"], rows);
 }
 
 /** Words in the colours of their tags. */
@@ -174,6 +174,7 @@ function tagged(words, {tags, probabilities}, labels) {
     }
     text.append(word, " ");
   });
+  if (!text.querySelector("mark")) text.append(made("span", "No word has a tag.", "note"));
   return text;
 }
 

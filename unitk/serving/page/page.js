@@ -477,7 +477,7 @@ function predict(name, task) {
     const shown = {
       tags: () => [tagged(words, said, task.labels)],
       span: () => marked(text, said),
-      number: () => [table("", ["", "value"], [["prediction", said.value.toFixed(4)]])],
+      number: () => [table("", ["", "Value"], [["Prediction", said.value.toFixed(4)]])],
     }[task.form] ?? (() => [bars(said.probabilities, task.form === "choice" ? choices : {})]);
     answer.replaceChildren(...shown());
     return {said, best: said.answer ?? String(said.label ?? said.value ?? said.tags)};
