@@ -213,9 +213,7 @@ def _split(
     argv: Sequence[str], main: type, positional: str | None
 ) -> Iterator[tuple[str, str | None, str]]:
     """Yield the key, the value and the flag of each option in a command line."""
-    # behind a switch stands one of the verb's words, if it takes any, else the switch's value
-    switches = {option.name for option in options(main) if option.type is bool and positional}
-    lists = {option.name for option in options(main) if get_origin(option.type) is tuple}
+    kinds = {option.name: option.type for option in options(main)}
     words = list(argv)
     while words:
         word = words.pop(0)
@@ -234,10 +232,13 @@ def _split(
             key += "_"
         value: str | None = text if equals else None
         if not equals and words and not re.match("--|-[a-z]$", words[0]):
-            if key not in switches or words[0].lower() in WORDS:
+            # behind a switch stands one of the verb's words, if it takes any, else its value
+            if positional is None or kinds.get(key) is not bool or words[0].lower() in WORDS:
                 value = words.pop(0)
         yield key, value, name
-        if key in lists and positional is None:  # a wildcard that the shell expanded
+        if (
+            positional is None and get_origin(kinds.get(key)) is tuple
+        ):  # a wildcard that the shell expanded
             while words and not words[0].startswith("--"):
                 yield key, words.pop(0), name
 

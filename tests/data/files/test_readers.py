@@ -10,6 +10,7 @@ import threading
 import pytest
 
 from unitk import registry
+from unitk.data.files.documents import PlainText
 from unitk.data.files.files import ReadingOptions
 from unitk.data.files.lines import BLOCK, blocks
 from unitk.data.files.readers import LineReader, Reader, Record, format_of, reader, readers, records
@@ -259,7 +260,8 @@ def test_what_a_reader_gives_is_not_written_out():
     assert reader("jsonl").check(record) is record
 
 
-def test_a_reader_is_one(own_registry):
-    registry.register("reader", "odd")(dict)
-    with pytest.raises(UsageError, match="^reader 'odd' .*Reader, got {}$"):
+@pytest.mark.parametrize("odd", [dict, type("Odd", (PlainText,), {"endings": ".odd"})])
+def test_a_reader_is_one(own_registry, odd):
+    registry.register("reader", "odd")(odd)
+    with pytest.raises(UsageError, match=f"^reader .odd. of .*test_readers.py .*Reader .*endings, got "):
         reader("odd")

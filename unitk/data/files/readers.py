@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from unitk import registry
 from unitk.data.files.lines import Block, blocks, head, is_stream, number_lines, strip_packing
-from unitk.errors import DataError, UsageError, require, show_value
+from unitk.errors import DataError, UsageError, show_value
 from unitk.foreign import parse_json
 from unitk.options.fields import Named
 
@@ -151,15 +151,13 @@ class Reader(ABC):
 
     def check(self, record: Any) -> Record:
         """The same record; `UsageError` names the reader if it is none."""
-        needed = "a Record"
-        value = record
-        if isinstance(record, Record):
-            if isinstance(record.values, dict):
-                return record
-            needed = "the fields of a record as a dict"
-            value = record.values
+        if isinstance(record, Record) and isinstance(record.values, dict):
+            return record
         name = registry.name_of("reader", type(self))
-        raise UsageError(f"reader {name!r} must give {needed}, got {show_value(value)}")
+        raise UsageError(
+            f"reader {name!r} of {registry.sources('reader')[name]} must give a Record, whose "
+            f"values are a dict, got {show_value(record)}"
+        )
 
 
 class LineReader(Reader):
@@ -190,7 +188,12 @@ class LineReader(Reader):
 def reader(name: str) -> Reader:
     """The reader of that name."""
     own: Reader = registry.get("reader", name, "--input-format")()
-    require(isinstance(own, Reader), f"reader {name!r} must be a Reader, got {show_value(own)}")
+    # of endings in one text, any part would be an ending
+    if not isinstance(own, Reader) or isinstance(own.endings, str):
+        raise UsageError(
+            f"reader {name!r} of {registry.sources('reader')[name]} must be a Reader with a tuple "
+            f"of endings, got {show_value(own)}"
+        )
     return own
 
 
