@@ -5,7 +5,9 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +15,10 @@ import torch
 
 import unitk
 from unitk import registry
+from unitk.comparison.check import run_check
+from unitk.decoding.drivers import Driver, Watcher, drive
 from unitk.errors import UnitkError
+from unitk.verbs.evaluate import apply_evaluation
 from unitk.vocab.open import open_vocab
 from unitk_cli.main import main
 
@@ -219,6 +224,33 @@ def test_what_a_plugin_must_return_is_said(
     line = f"train --user-dir {file.parent} --task every_second {TRAIN} --save-dir {tmp_path}/run"
     said = fault_of(capsys, monkeypatch, f"{line} --data {toy_data}/text/train")
     assert re.match(message, said) and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("given", [None, 3, [[]]])
+def test_what_unitk_calls_without_a_run_is_named_with_its_file(given, own_registry, tmp_path):
+    """A metric, a check, an evaluation and a driver may return anything."""
+
+    class Odd(Driver):
+        def outputs(self, prompts, config, watch):
+            return given
+
+    for kind in ("metric", "check", "evaluation"):
+        monkeyed = dataclass(type("Named", (), {})) if kind == "evaluation" else lambda *_: given
+        registry.register(kind, "odd")(monkeyed)
+    registry.register("driver", "odd")(Odd)
+    judge = SimpleNamespace(judge=lambda *_: given)
+    text = tmp_path / "a.txt"
+    text.write_text("a\n")
+    for kind, call in {
+        "metric": lambda: unitk.score(metric="odd", hypotheses=text, references=text),
+        "check": lambda: run_check("odd", None),
+        "evaluation": lambda: apply_evaluation("odd", judge),
+        "driver": lambda: drive(
+            Odd(None, SimpleNamespace(driver="odd"), None), [], None, Watcher()
+        ),
+    }.items():
+        with pytest.raises(UnitkError, match=f"^{kind} 'odd' of .*test_plugin.py .*, got "):
+            call()
 
 
 def test_a_layout_that_fails_is_named_by_its_line(

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from unitk import pretrained, registry
 from unitk.api.verb import verb
 from unitk.data.corpus.folders import is_corpus, parts
-from unitk.errors import DataError, printable, require
+from unitk.errors import DataError, UsageError, printable, require, show_value
 from unitk.options.config import Device, Parsed, UserDir
 from unitk.options.fields import Chance, Checked
 from unitk.registry import register
@@ -51,8 +51,22 @@ def value(parsed: Parsed) -> list[Finding]:
     registry.load_plugins(options.user_dir)
     subjects = subjects_of(options)
     # in the order of names, so that two reports can be compared line by line
-    reports = (registry.get("check", name)(subjects) for name in registry.names("check"))
-    return [finding for findings in reports for finding in findings]
+    return [found for name in registry.names("check") for found in run_check(name, subjects)]
+
+
+def run_check(name: str, subjects: Subjects) -> list[Finding]:
+    """The findings of a check, whose plug-in may return anything."""
+    from unitk.comparison.checks.base import Finding  # imports torch
+
+    findings: Any = registry.get("check", name)(subjects)
+    if isinstance(findings, Iterable):
+        findings = [*findings]
+        if all(isinstance(finding, Finding) for finding in findings):
+            return findings
+    raise UsageError(
+        f"check {name!r} of {registry.sources('check')[name]} must return Findings, "
+        f"got {show_value(findings)}"
+    )
 
 
 @register("verb", "check")

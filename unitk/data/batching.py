@@ -91,6 +91,10 @@ class Update:
     """The weight of the mean of an ask in the loss of its task; 1 for those not listed."""
     begins: bool = False  # whether it is the first one of an epoch: nothing is carried into it
 
+    def numbered(self) -> Iterator[tuple[int, Batch]]:
+        """The micro-batches with their numbers."""
+        return zip(self.numbers, self.batches, strict=True)
+
     def weight(self, ask: str) -> float:
         """The weight of an ask's mean in the loss, including the share of its task.
 

@@ -15,7 +15,7 @@ from unitk.decoding.constraints.base import Constraint, spellings
 from unitk.decoding.constraints.searches import OnStep
 from unitk.decoding.fit import check_length, check_places, measure_overrun, shorten_source
 from unitk.decoding.search import Hypothesis
-from unitk.errors import DataError, amount, require
+from unitk.errors import DataError, UsageError, amount, require, show_value
 from unitk.models.base import Decoder
 from unitk.options.fields import options
 from unitk.slots import Example, Ids, Protocol
@@ -156,3 +156,17 @@ class Driver(ABC):
     def begin(self, prompts: Sequence[Prompt], config: GenerateConfig) -> Running:
         """Begin a search over prompts in one batch, which the caller runs step by step."""
         raise NotImplementedError
+
+
+def drive(
+    driver: Driver, prompts: Sequence[Prompt], config: GenerateConfig, watch: Watcher
+) -> list[list[Hypothesis]]:
+    """The n best outputs for each prompt; a plug-in's driver may return anything."""
+    outputs: Any = driver.outputs(prompts, config, watch)
+    if isinstance(outputs, list) and len(outputs) == len(prompts):
+        return outputs
+    name = driver.task.driver
+    raise UsageError(
+        f"driver {name!r} of {registry.sources('driver')[name]} must return a list of Hypotheses "
+        f"for each of {len(prompts)} prompts, got {show_value(outputs)}"
+    )

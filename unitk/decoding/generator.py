@@ -15,7 +15,7 @@ from unitk import notebook, registry
 from unitk.decoding.blanks import fill, fit_blanks
 from unitk.decoding.config import EmbedConfig, GenerateConfig, PredictConfig, make_config
 from unitk.decoding.constraints.base import Constraint
-from unitk.decoding.drivers import Driver, Prompt, Watcher
+from unitk.decoding.drivers import Driver, Prompt, Watcher, drive
 from unitk.decoding.files.defaults import naming_defaults, select_defaults, select_scored
 from unitk.decoding.fit import check_parts, search_protocol, split_parts, strings, warn_of_shortened
 from unitk.decoding.forced import TargetScorer, add_attention, ask_all_tokens, check_layer, logits
@@ -387,7 +387,7 @@ class Generator(SourceEncoder):
         driver: Driver | None = None,
     ) -> list[list[Output]]:
         """The n best outputs for each prompt; the other arguments are those of `outputs`."""
-        hypotheses = (driver or self.driver).outputs(prompts, config.searching, watch)
+        hypotheses = drive(driver or self.driver, prompts, config.searching, watch)
         outputs = [self.texts(*pair, config) for pair in zip(prompts, hypotheses, strict=True)]
         if layer is None:
             return outputs
@@ -438,7 +438,7 @@ class Generator(SourceEncoder):
     def driver(self) -> Driver:
         """The driver that writes outputs; `UsageError` if the task has none."""
         require(bool(self.task.driver), f"--checkpoint: task {self.task.name} does not generate")
-        kind: type[Driver] = registry.get("driver", self.task.driver)
+        kind: type[Driver] = registry.get("driver", self.task.driver, f"task {self.task.name}")
         return kind(self.model, self.task, self.protocol)
 
     def _word_protocol(self, flag: str) -> Protocol:

@@ -215,7 +215,7 @@ def _batches(
         backward=setup.data.task.backward,
     )
     for update in feed.updates():
-        yield from zip(update.numbers, update.batches, strict=True)
+        yield from update.numbered()
         stateful.advance()
         if not update.cursor:
             return

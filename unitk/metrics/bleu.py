@@ -10,7 +10,7 @@ from itertools import zip_longest
 from typing import Any, Literal
 
 from unitk.errors import UsageError
-from unitk.metrics import Report, Score
+from unitk.metrics import Report, Score, TextLists
 from unitk.metrics.words import warn_unspaced
 
 Tokenize = Literal[
@@ -23,7 +23,7 @@ BLOCK = 10_000
 
 def bleu(
     hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
+    references: TextLists,
     *,
     tokenize: Tokenize = "13a",
     lowercase: bool = False,
@@ -66,9 +66,7 @@ def _metric(tokenize: str, lowercase: bool, smooth: str) -> Any:
         ) from error
 
 
-def _score(
-    metric: Any, hypotheses: Sequence[str], references: Sequence[Sequence[str]], report: Report
-) -> Any:
+def _score(metric: Any, hypotheses: Sequence[str], references: TextLists, report: Report) -> Any:
     """A score of sacrebleu, which counts a block of texts at a time."""
     counts = []
     for start in range(0, len(hypotheses), BLOCK):
@@ -84,7 +82,7 @@ def _score(
 
 def chrf(
     hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
+    references: TextLists,
     *,
     lowercase: bool = False,
     report: Report = lambda more: None,

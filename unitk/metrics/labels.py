@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from unitk.errors import UsageError
-from unitk.metrics import Score
+from unitk.metrics import Score, TextLists
 from unitk.metrics.words import PUNCTUATION, UNSPACED_LETTER, words
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -54,7 +54,7 @@ def classes(predicted: Sequence[str], expected: Sequence[str]) -> Score:
     )
 
 
-def class_sets(predicted: Sequence[Sequence[str]], expected: Sequence[Sequence[str]]) -> Score:
+def class_sets(predicted: TextLists, expected: TextLists) -> Score:
     """F1 of the classes of texts, of which each has any number (loose micro and macro), and the
     share of texts that have exactly the right ones.
 
@@ -93,7 +93,7 @@ def numbers(predicted: Sequence[float], expected: Sequence[float]) -> Score:
     return Score(figures, "correlations x 100; 0 where all predictions or references are equal")
 
 
-def answers(predicted: Sequence[Sequence[str]], expected: Sequence[Sequence[str]]) -> Score:
+def answers(predicted: TextLists, expected: TextLists) -> Score:
     """Exact match and F1 of words.  Rajpurkar et al. 2018, arXiv 1806.03822, evaluate-v2.0.py.
 
     The best reference counts. If a question has no answer, only the empty answer is right. Where
@@ -120,7 +120,7 @@ def answers(predicted: Sequence[Sequence[str]], expected: Sequence[Sequence[str]
     return Score(figures, about)
 
 
-def tags(predicted: Sequence[Sequence[str]], expected: Sequence[Sequence[str]]) -> Score:
+def tags(predicted: TextLists, expected: TextLists) -> Score:
     """The share of right tags; precision, recall and F1 of whole spans, overall and for each type.
 
     As conlleval counts (Tjong Kim Sang and Buchholz 2000), for tags in the schemes of `SCHEMES`;
@@ -147,7 +147,7 @@ def tags(predicted: Sequence[Sequence[str]], expected: Sequence[Sequence[str]]) 
     return Score(figures, f"spans of {scheme} as conlleval: first and last word and type are right")
 
 
-def spans(texts: Sequence[Sequence[str]]) -> set[Span]:
+def spans(texts: TextLists) -> set[Span]:
     """The spans of tagged texts: one begins at B, S or U, behind E, L, S or U, and where the type
     changes. A tag without a type has the type "span"."""
     found_spans: set[Span] = set()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from unitk.metrics import Score
+from unitk.metrics import Score, TextLists
 from unitk.metrics.qg import treebank
 from unitk.metrics.words import warn_unspaced
 
@@ -21,7 +21,7 @@ class _NoSynonyms:
         return []
 
 
-def meteor(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
+def meteor(hypotheses: Sequence[str], references: TextLists) -> Score:
     """METEOR, as the mean over the texts; the best of several references counts.
 
     Texts are split into words as in the Penn Treebank, and lower-cased. The score is `meteor` with

@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Literal
 
 from unitk.errors import DataError
-from unitk.metrics import Report, Score, words
+from unitk.metrics import Report, Score, TextLists, words
 
 ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 WordKind = Literal["ascii", "unicode"]
@@ -42,7 +42,7 @@ class _Tokenizer:
 
 def rouge(
     hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
+    references: TextLists,
     *,
     separator: str = "<q>",
     kind: WordKind = "ascii",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from unitk.metrics import Score
+from unitk.metrics import Score, TextLists
 from unitk.metrics.words import words
 
 ORDERS = (1, 2, 3, 4)
@@ -52,7 +52,7 @@ def grams(text: Sequence[str], n: int) -> list[Gram]:
     return list(zip(*(text[i:] for i in range(n)), strict=False))
 
 
-def new(texts: Sequence[Sequence[str]], sources: Sequence[Sequence[str]], n: int) -> float:
+def new(texts: TextLists, sources: TextLists, n: int) -> float:
     """The share of the texts' n-grams that do not occur in their sources, in per cent."""
     matches = total = 0
     for text, source in zip(texts, sources, strict=True):
@@ -63,7 +63,7 @@ def new(texts: Sequence[Sequence[str]], sources: Sequence[Sequence[str]], n: int
     return 100 * matches / max(total, 1)
 
 
-def repetition(texts: Sequence[Sequence[str]]) -> float:
+def repetition(texts: TextLists) -> float:
     """The share of the texts' trigrams that occur earlier in the same text, in per cent."""
     all_of = [grams(text, REPEATED) for text in texts]
     total = sum(map(len, all_of))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from unitk.metrics import Report, Score
+from unitk.metrics import Report, Score, TextLists
 from unitk.metrics.bleu import Tokenize, bleu, chrf
 from unitk.metrics.meteor import meteor
 from unitk.metrics.qg import qg, treebank
@@ -30,7 +30,7 @@ class Counting:
 def score_texts(
     names: Sequence[str],
     hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
+    references: TextLists,
     sources: Sequence[str] = (),
     how: Counting = Counting(),
     report: Report = lambda more: None,

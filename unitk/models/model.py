@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from unitk.errors import UsageError
+from unitk.errors import UsageError, show_value
 from unitk.models.base import ArchConfig, families_with
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
 from unitk.models.heads.base import LM, Answers, Asked, Heads, asked_slots, layers_key
@@ -279,5 +279,7 @@ class EncoderDecoder(Model):
 def build(arch: ArchConfig, vocab_size: int, source_vocab_size: int | None = None) -> Model:
     """The network of an architecture (`ArchConfig.build`), which is a module of torch."""
     network = arch.build(vocab_size, source_vocab_size)
-    assert isinstance(network, Model), f"{type(arch).__name__} builds no Model"
-    return network
+    if isinstance(network, Model):
+        return network
+    what = f"--arch: {type(arch).__name__}.build must return a Model"
+    raise UsageError(f"{what}, got {show_value(network)}")

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unitk.optim.config import AdamWConfig, Groups
-from unitk.optim.muon import Muon
+from unitk.optim.muon import Configured, Muon
 
 BLOCK = {"cpu": 1 << 17, "cuda": 1 << 22}
 """Weights of a device that are updated at once; on a CPU their means in fp32 stay in its cache."""
@@ -23,16 +22,12 @@ LOWER = 0xFFFF  # the bits of fp32 that bf16 lacks
 STRIDE = 7919  # a prime: by so much the random numbers of a block begin behind those of the last
 
 
-class HalfAdamW(torch.optim.Optimizer):
+class HalfAdamW(Configured):
     """AdamW with a state of 4 bytes a weight, for weights in fp32 on a CPU or on CUDA.
 
     What is rounded up depends on the number of steps alone, so that a resumed run goes on as if it
     had not been stopped.
     """
-
-    def __init__(self, config: AdamWConfig, groups: Groups) -> None:
-        super().__init__(groups, {})
-        self.config = config
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from a state; means in fp32 are rounded to the nearest bf16."""
@@ -42,8 +37,7 @@ class HalfAdamW(torch.optim.Optimizer):
             state |= {name: state[name].bfloat16() for name in MEANS}
             state["step"] = state["step"].to(parameter.device)
 
-    @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
+    def update(self) -> None:
         """Make one update with the gradients."""
         trained = [
             (parameter, group)

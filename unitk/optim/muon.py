@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from unitk.kernels.products import computes_in_bf16
-from unitk.optim.config import Groups, MuonConfig
+from unitk.optim.config import Groups
 
 COEFFICIENTS = (3.4445, -4.775, 2.0315)
 """Factors of X, XX'X and XX'XX'X in an iteration: small singular values rise fastest."""
@@ -33,7 +33,24 @@ class MatrixStep(NamedTuple):
     rate: Any  # the factor of the step: a number, or a tensor where the update is recorded
 
 
-class Muon(torch.optim.Optimizer):
+class Configured(torch.optim.Optimizer):
+    """An optimizer that reads its options as `config`, and the rates of its groups."""
+
+    def __init__(self, config: Any, groups: Groups) -> None:
+        super().__init__(groups, {})
+        self.config = config
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Make one update."""
+        self.update()
+
+    def update(self) -> None:
+        """Make one update with the gradients, of which none is computed."""
+        raise NotImplementedError
+
+
+class Muon(Configured):
     """Muon, for matrices. A group's "matrices" is how many a parameter stacks vertically."""
 
     gather: Callable[[Tensor], Tensor] | None = None
@@ -43,12 +60,7 @@ class Muon(torch.optim.Optimizer):
     found_inf: Tensor | None = None
     """1 on the device if no update is to be made, else 0; None: the host says so."""
 
-    def __init__(self, config: MuonConfig, groups: Groups) -> None:
-        super().__init__(groups, {})
-        self.config = config
-
-    @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
+    def update(self) -> None:
         """Make one update with the gradients, which are overwritten."""
         alike: dict[tuple[int, ...], list[MatrixStep]] = {}
         for group in self.param_groups:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from unitk.optim.config import AdamWConfig, BertAdamConfig, Groups, LambConfig, MuonConfig
+from unitk.optim.config import AdamWConfig, Groups, MuonConfig
 from unitk.optim.half import HalfAdamW, HalfMuon
-from unitk.optim.muon import Muon
+from unitk.optim.muon import Configured, Muon
 
 FUSED = {"cpu", "cuda"}  # devices with one kernel for the whole update
 
@@ -31,15 +31,10 @@ def adafactor(groups: Groups) -> torch.optim.Adafactor:
     return torch.optim.Adafactor(groups, eps=(1e-15, 1e-3))
 
 
-class BertAdam(torch.optim.Optimizer):
+class BertAdam(Configured):
     """Devlin et al. 2019, official code: no bias correction, each tensor's gradient clipped."""
 
-    def __init__(self, config: BertAdamConfig, groups: Groups) -> None:
-        super().__init__(groups, {})
-        self.config = config
-
-    @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
+    def update(self) -> None:
         """One update with the gradients, which are clipped in place."""
         config = self.config
         for group in self.param_groups:
@@ -64,15 +59,10 @@ class BertAdam(torch.optim.Optimizer):
             torch._foreach_addcdiv_(parameters, means, roots, -group["lr"])
 
 
-class Lamb(torch.optim.Optimizer):
+class Lamb(Configured):
     """You et al. 2020, arXiv 1904.00962, algorithm 2, with both means corrected for their bias."""
 
-    def __init__(self, config: LambConfig, groups: Groups) -> None:
-        super().__init__(groups, {})
-        self.config = config
-
-    @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
+    def update(self) -> None:
         """One update with the gradients."""
         config = self.config
         first, second = self.config.betas

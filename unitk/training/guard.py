@@ -139,7 +139,7 @@ def give_up(path: Path, update: Update, row: int, what: str) -> NoReturn:
 def save_batches(path: Path, update: Update) -> None:
     """Save the batches of an update as plain arrays: "0/x" are slots, "0/lm/rows" an ask's."""
     arrays: dict[str, Any] = {"ids": update.ids}
-    for number, batch in zip(update.numbers, update.batches, strict=True):
+    for number, batch in update.numbered():
         arrays |= {f"{number}/{tower}": table.cpu() for tower, table in batch.towers.items()}
         for name, ask in batch.asks.items():
             for field in ("rows", "label", "weight"):
@@ -151,7 +151,7 @@ def split_update(update: Update) -> Update:
     """The same update with each micro-batch split in two; dropout then differs."""
     batches = list[Batch]()
     numbers = list[int]()
-    for number, batch in zip(update.numbers, update.batches, strict=True):
+    for number, batch in update.numbered():
         pieces = split_batch(batch)
         batches += pieces
         numbers += [2 * number + i for i in range(len(pieces))]  # own seeds of dropout

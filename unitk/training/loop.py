@@ -168,7 +168,7 @@ class Trainer(UpdatingRun):
         at = self.progress
         parameters = self.plan.parameters
         scale = at.loss_scale(self.precision)
-        for number, batch in zip(update.numbers, update.batches, strict=True):
+        for number, batch in update.numbered():
             if batch.num_real or self.ranks.sharded:
                 loss = self.loss(batch, derive_seed(self.config.seed, at.step, number))
                 self.stateful.keep(batch, loss.carry)

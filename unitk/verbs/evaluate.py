@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from unitk import registry
 from unitk.api.answering import open_generator
 from unitk.api.verb import verb
 from unitk.data.files.files import ReadingOptions, expand
 from unitk.decoding.files.outputs import check_writable
-from unitk.errors import DataError, UsageError, printable, say
+from unitk.errors import DataError, UsageError, printable, say, show_value
 from unitk.evaluation import base
 from unitk.evaluation.corpus import open_corpus_of, open_texts_of
 from unitk.evaluation.options import choose_evaluations, names_of, with_evaluations
@@ -107,6 +108,17 @@ def measure_given(parsed: config.Parsed) -> tuple[dict[str, Any], base.Judged]:
     return about, replace(judged, figures=figures)
 
 
+def apply_evaluation(name: str, evaluation: Any, *subjects: Any) -> base.Judged:
+    """What an evaluation of this name finds about its subjects; a plug-in's may return anything."""
+    judged = evaluation.judge(*subjects, progress)
+    if isinstance(judged, base.Judged):
+        return judged
+    raise UsageError(
+        f"evaluation {name!r} of {registry.sources('evaluation')[name]} must return a Judged, got "
+        f"{show_value(judged)}"
+    )
+
+
 def measure_model(
     parsed: config.Parsed, kinds: Mapping[str, type[base.Evaluation]]
 ) -> tuple[dict[str, Any], base.Judged]:
@@ -132,7 +144,7 @@ def measure_model(
             for option in names_of(kind):
                 if parsed.settings.given(option) and option not in names_of(possible[name]):
                     raise UsageError(f"{flag(option)} has no effect: the checkpoint has no {other}")
-        judged = possible[name].of(options).judge(setup, progress)
+        judged = apply_evaluation(name, possible[name].of(options), setup)
     # a file's own name, not that of the folder it is encoded into
     data = setup.corpus if corpus == options.data else options.data
     return {"checkpoint": str(setup.path), "data": str(data)}, judged
@@ -159,7 +171,9 @@ def measure_texts(
         texts = evaluation.read(paths)
         if not texts:
             raise DataError(f"{flag(source)} {path} is empty")
-        judged = evaluation.judge(open_generator(options, parsed.aside.texts), texts, progress)
+        judged = apply_evaluation(
+            name, evaluation, open_generator(options, parsed.aside.texts), texts
+        )
         if part is not None:
             create(part, "".join(f"{json.dumps(record)}\n" for record in judged.each))
     return {"checkpoint": str(options.checkpoint), "data": str(path)}, judged

@@ -14,7 +14,7 @@ from unitk.api.verb import verb
 from unitk.data.files.columns import Side, order_by_id, read_column, read_labels, read_predictions
 from unitk.data.files.labels import number_of_choice
 from unitk.data.files.lines import name_file
-from unitk.errors import DataError, amount, require
+from unitk.errors import DataError, UsageError, amount, require, show_value
 from unitk.metrics import Score
 from unitk.metrics.bleu import Tokenize
 from unitk.metrics.labels import answers, class_sets, classes, numbers, tags
@@ -187,7 +187,13 @@ def _score_registered(options: Options) -> dict[str, Score]:
         require(counted, f"--metric {metric}: a number from 1 stands behind the @")
         score = registry.get("metric", name, "--metric")
         limit = int(depth) if at else None
-        scores[metric] = score(metric, options.hypotheses, options.references, limit)
+        scored = score(metric, options.hypotheses, options.references, limit)
+        if not isinstance(scored, Score):
+            raise UsageError(
+                f"metric {name!r} of {registry.sources('metric')[name]} must return a Score, "
+                f"got {show_value(scored)}"
+            )
+        scores[metric] = scored
     return scores
 
 

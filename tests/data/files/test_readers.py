@@ -263,5 +263,7 @@ def test_what_a_reader_gives_is_not_written_out():
 @pytest.mark.parametrize("odd", [dict, type("Odd", (PlainText,), {"endings": ".odd"})])
 def test_a_reader_is_one(own_registry, odd):
     registry.register("reader", "odd")(odd)
-    with pytest.raises(UsageError, match=f"^reader .odd. of .*test_readers.py .*Reader .*endings, got "):
+    with pytest.raises(
+        UsageError, match="^reader .odd. of .*test_readers.py .*Reader .*endings, got "
+    ):
         reader("odd")
