@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from unitk.decoding.texts.outputs import NO_WORDS, Output
 from unitk.decoding.texts.sentences import stable_part
 from unitk.decoding.texts.sources import Sources
 from unitk.decoding.understand.embed import embed
-from unitk.decoding.understand.predict import predict
 from unitk.errors import require
 from unitk.options.fields import Checked, Count
 from unitk.registry import register
@@ -31,7 +30,6 @@ from unitk.serving import route
 from unitk.serving.batching import Abandoned, Job
 from unitk.serving.streams import Stream
 from unitk.slots import Ids
-from unitk.tasks.understanding.base import Understanding
 
 SHOWN = 100
 """The most slots of a mask that is shown."""
@@ -309,19 +307,14 @@ class PredictRoute(route.Route):
         return generator.task.predicts
 
     def job(self) -> Job:
-        model = self.generator.model
-        task = cast("Understanding", self.generator.task)
-        sources = self.encode([task.texts(parts) for parts in self.texts])
+        task: Any = self.generator.task
+        cost = route.count_tokens(self.encode([task.texts(parts) for parts in self.texts]))
 
-        def compute(pairs: list[Any], report: route.Report) -> list[Any]:
-            texts, ids = zip(*pairs, strict=True)
-            predictions = predict(model, task, ids, self.config, report=report)
-            return [task.in_words(*pair) for pair in zip(texts, predictions, strict=True)]
+        def compute(texts: list[Any], report: route.Report) -> list[Any]:
+            return self.generator.predictions(texts, self.config, report=report)
 
-        pairs = list(zip(self.texts, sources, strict=True))
-        cost = route.count_tokens(sources)
         return self.batch_job(
-            pairs, compute, lambda predictions: {"predictions": predictions}, cost
+            self.texts, compute, lambda predictions: {"predictions": predictions}, cost
         )
 
 

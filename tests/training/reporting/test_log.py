@@ -9,6 +9,7 @@ import types
 import pytest
 
 from unitk.errors import DataError, UsageError
+from unitk.training.reporting import plots
 from unitk.training.reporting.log import Journal, Terminal, console
 from unitk.training.reporting.plots import LATENT, curves_of, panels_of, plot_runs
 from unitk.training.reporting.report import duration_text
@@ -183,6 +184,26 @@ def test_curves_of_runs_are_drawn(tmp_path, runs):
         fill(tmp_path / run, range(1, 30))
     plot_runs([tmp_path / run for run in runs], tmp_path / "curves.png")
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_every_run_has_its_name_beside_the_curves(tmp_path, monkeypatch):
+    """Also one that matplotlib hides, long ones, and those that differ in an outer folder."""
+    names = ["a/x", "b/x", "_hidden", "$1$", "long-name-" * 9]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        fill(tmp_path / name, range(1, 4))
+    drawn = []
+    save = plots.save
+    monkeypatch.setattr(plots, "save", lambda *given: (drawn.append(given[0]), save(*given)))
+    plot_runs([tmp_path / name for name in names], tmp_path / "curves.png")
+    [figure] = drawn
+    figure.canvas.draw()
+    [legend] = figure.legends
+    found = [text.get_text().strip().split()[0] for text in legend.get_texts()]
+    assert [*dict.fromkeys(found)] == names
+    place, all_of_it = legend.get_window_extent(), figure.bbox
+    assert all_of_it.x0 <= place.x0 and place.x1 <= all_of_it.x1
+    assert all(place.y1 <= axis.get_window_extent().y0 for axis in figure.axes)
 
 
 def test_panels_are_drawn_where_a_run_has_them(tmp_path):

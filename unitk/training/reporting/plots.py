@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -55,13 +56,15 @@ def _task(name: str) -> str:
 
 def plot_runs(runs: Sequence[Path], output: Path) -> None:
     """Draw the curves of several runs into one image file."""
-    events = {run: _events(run) for run in runs}
+    # without the folders that all paths begin with
+    same = len(os.path.commonprefix([run.parts[:-1] for run in runs]))
+    events = {"/".join(run.parts[same:]): _events(run) for run in runs}
     with new_file(output, "--output") as part:
         save(_draw_runs(events), part, 120)
 
 
-def _draw_runs(events: Mapping[Path, list[dict[str, Any]]]) -> Any:
-    """The figure of the curves of several runs, from the events of each."""
+def _draw_runs(events: Mapping[str, list[dict[str, Any]]]) -> Any:
+    """The figure of the curves of several runs, from the events of each by its name."""
     from matplotlib.figure import Figure
 
     logged = {name for of_run in events.values() for event in of_run for name in event}
@@ -71,12 +74,15 @@ def _draw_runs(events: Mapping[Path, list[dict[str, Any]]]) -> Any:
     axes = figure.subplots(rows, 2, sharex=True)
     for (value, title), axis in zip(panels.items(), axes.flat, strict=False):
         for number, (run, of_run) in enumerate(events.items()):
-            _draw(axis, value, of_run, run.name if len(events) > 1 else "", f"C{number}")
+            _draw(axis, value, of_run, run if len(events) > 1 else "", f"C{number}")
         axis.set_title(title)
         axis.grid(alpha=0.3)
     for axis in axes[-1]:
         axis.set_xlabel("update")
-    axes[0, 0].legend()
+    lines, names = axes[0, 0].get_legend_handles_labels()
+    # names may be long: they stand below the curves
+    columns = max(1, 110 // (8 + max(map(len, names), default=0)))
+    figure.legend(lines, names, loc="outside lower center", ncols=columns)
     return figure
 
 
@@ -97,6 +103,6 @@ def _draw(axis: Any, value: str, events: list[dict[str, Any]], run: str, color: 
         points = [(e["step"], e[name]) for e in events if e.get(name) is not None]
         style = "-" if i == 0 else ("--", ":", "-.")[(i - 1) % 3]  # the first is the training set
         data = re.split("[./]", name)[0] if value.endswith(LOSS) else ""
-        label = " ".join(filter(None, [run, data]))
+        label = re.sub("^_", " _", " ".join(filter(None, [run, data])))  # "_" hides a name
         marker = "." if len(points) < 20 else ""  # a line through few points hides where they are
         axis.plot(*zip(*points, strict=True), style, color=color, marker=marker, label=label)

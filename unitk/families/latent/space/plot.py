@@ -65,8 +65,9 @@ def draw(
         if not len(x):
             continue
         rest = "others" if shown else "_"  # a name that no legend shows
+        named = f" {label}" if label.startswith("_") else label
         color = colours(sorted(shown).index(label)) if label else "0.6"
-        axis.scatter(x, y, size, color=color, label=label or rest, alpha=0.7, linewidth=0)
+        axis.scatter(x, y, size, color=color, label=named or rest, alpha=0.7, linewidth=0)
     for name, at in zip(names, flat, strict=False):
         short = name if len(name) <= 40 else name[:39] + "…"
         axis.annotate(short, at, xytext=(3, 3), textcoords="offset points", fontsize=7)
