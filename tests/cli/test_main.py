@@ -235,6 +235,31 @@ def test_streams_that_are_closed_are_no_fault(tmp_path, streams):
     assert (tmp_path / "a.svg").read_text().rstrip().endswith("</svg>")
 
 
+@pytest.mark.parametrize(
+    ("words", "written"),
+    [
+        ("show --task mlm a_b --output a.svg", "a.svg"),
+        ("show --task mlm a_b --output a.html", "a.html"),
+        ("preprocess --input text.txt --vocab unitk-base-en --dest data", "data"),
+    ],
+)
+def test_files_are_written_though_nobody_reads_what_is_printed(tmp_path, words, written):
+    """`| head` may end before the first line, and a line is then printed at once or much later."""
+    (tmp_path / "text.txt").write_text("a text\n")
+    for unbuffered in ("1", ""):
+        reading, writing = os.pipe()
+        os.close(reading)
+        env = os.environ | {"PYTHONUNBUFFERED": unbuffered, "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-m", "unitk", *words.split()]
+        done = subprocess.run(
+            command, stdout=writing, stderr=subprocess.PIPE, env=env, cwd=tmp_path, text=True
+        )
+        os.close(writing)
+        assert not done.returncode and not done.stderr
+        path = tmp_path / written
+        path.rename(tmp_path / f"{written}{unbuffered or 0}")  # it is there
+
+
 def test_an_output_that_cannot_be_spelled_is_one_line():
     """Nothing is written in other letters; log lines, which nobody reads by program, are."""
     command = [sys.executable, "-m", "unitk_cli", "show", "--task", "mlm", "b \u00fc"]

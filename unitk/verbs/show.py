@@ -78,20 +78,23 @@ def run(parsed: Parsed) -> None:
     """Print the table and the mask; write a picture if requested."""
     output = parsed.main.output
     pictures = value(parsed)
-    for picture in pictures:
-        if len(pictures) > 1:
-            print(f"{picture.tower}:")
-        drawn = picture.table(), picture.text_picture()
-        print(*(drawn if output else map(check_spelling, drawn)), sep="\n\n")
-    if output is None:
-        return
-    if output.suffix == ".html":
+    written = list[Path]()  # before anything is printed, as the pipe may be closed
+    if output and output.suffix == ".html":
         with new_file(output, "--output") as part:
             create(part, page(pictures))
-        print(f"\n{output}")
-        return
-    for picture in pictures:
-        path = output if len(pictures) == 1 else output.with_stem(f"{output.stem}-{picture.tower}")
-        with new_file(path, "--output") as part:
-            save(picture.figure(), part)
+        written = [output]
+    elif output:
+        for drawn in pictures:
+            path = (
+                output if len(pictures) == 1 else output.with_stem(f"{output.stem}-{drawn.tower}")
+            )
+            with new_file(path, "--output") as part:
+                save(drawn.figure(), part)
+            written.append(path)
+    for drawn in pictures:
+        if len(pictures) > 1:
+            print(f"{drawn.tower}:")
+        shown = drawn.table(), drawn.text_picture()
+        print(*(shown if written else map(check_spelling, shown)), sep="\n\n")
+    for path in written:
         print(f"\n{path}")

@@ -6,7 +6,7 @@ import hashlib
 import logging
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import asdict
 from functools import partial
@@ -45,7 +45,8 @@ def announce(line: str) -> None:
     if _called.get():
         logging.getLogger("unitk").info("%s", line)
     else:
-        print(line)
+        with suppress(BrokenPipeError):  # the corpus is worth more than the line
+            print(line)
 
 
 class ColumnFile:
