@@ -170,7 +170,7 @@ class GenerateConfig(DiffusionConfig, SamplingConfig, RulesConfig, SearchConfig)
     """Generation of outputs."""
 
     INFILL_LENPEN: ClassVar[float] = 0.0
-    """The length penalty of blanks: the likeliest fill wins; its length is part of the answer."""
+    """The length penalty of blanks: none, since the length of a fill is part of the answer."""
     max_source_len: Positive | None = None
     """Truncate the last part of longer sources; keep a window around the answer if the pairs of the
     training had one. Default: the limits used in training; none lifts them."""

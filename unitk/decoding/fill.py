@@ -26,7 +26,7 @@ NEAR = 8
 
 @register("driver", "once")
 class Once(Driver):
-    """Fills all masks in one pass, each with its likeliest word."""
+    """Fills all masks in one pass, each with its most probable word."""
 
     shortens = False
 
@@ -36,7 +36,7 @@ class Once(Driver):
     ) -> list[list[Hypothesis]]:
         """One output for each prompt: a word for each asked slot, and never a symbol."""
         config.idle(f"has no effect: task {self.task.name} does not diffuse", *DIFFUSION)
-        why = "has no effect: masks are filled in one pass, with one output, the likeliest words"
+        why = "has no effect: masks are filled in one pass, one output with the most probable words"
         config.idle(why, *SEARCH, "sampling", "temperature", "nbest")
         constraints = [prompt.constraint for prompt in prompts]
         require(not any(constraint.prefix for constraint in constraints), f"--prefix-file {why}")
@@ -75,31 +75,36 @@ def fill_in(task: Task, text: str, source: list[Ids], written: Ids) -> str:
     """
     blanks, fills = task.fills(source, written)
     ids = task.join(source)
-    decode = task.vocab.decode
-    places = np.flatnonzero(task.blanks(ids))
-    marks = list(MARKS.finditer(text))
-    if not len(blanks) or len(marks) != len(places):
+    positions = np.flatnonzero(task.blanks(ids)).tolist()
+    out, *pieces = MARKS.split(text)
+    if not len(blanks) or len(pieces) != len(positions):
         return task.text(source, written)
-    by_place = dict(zip(blanks.tolist(), fills, strict=False))
-    out, at, read = "", 0, 0
+    by_position = dict(zip(blanks.tolist(), fills, strict=False))
+    decode = task.vocab.decode
     known: Ids = ids[:0]  # the tokens up to a blank
-    for mark, position in zip(marks, places.tolist(), strict=True):
-        out = out + text[at : mark.start()]
-        at = mark.end()
+    read = 0
+    for position, rest in zip(positions, pieces, strict=True):
         known = np.append(known, ids[read:position])
         read = position + 1
-        fill = by_place.get(position, ids[:0])
+        fill = by_position.get(position, ids[:0])
         before = decode(known[-NEAR:])
         joined = decode(np.append(known[-NEAR:], fill))
         known = np.append(known, fill)
         new = joined[len(before) :] if joined.startswith(before) else " " + decode(fill)
-        word = new.strip()
-        apart = new[:1].isspace()
-        if not word:
-            out = out[:-1] if out.endswith(" ") and text[at : at + 1].isspace() else out
-        elif apart and out and not out[-1].isspace() and not NO_BLANK.match(word):
-            out += " "
-        elif not apart and before:
-            out = out.rstrip(" ")
-        out += word
-    return out + text[at:]
+        out = _append(out, new, bool(before), rest) + rest
+    return out
+
+
+def _append(out: str, fill: str, glues: bool, rest: str) -> str:
+    """Append a fill, behind a space if it begins with one and `out` does not end with one.
+
+    An empty fill leaves no second space before the `rest` of the text. glues: a fill without a
+    space takes the place of those at the end of `out`.
+    """
+    word = fill.strip()
+    if not word:
+        return out[:-1] if out.endswith(" ") and rest[:1].isspace() else out
+    if not fill[0].isspace():
+        return (out.rstrip(" ") if glues else out) + word
+    spaced = not out or out[-1].isspace() or NO_BLANK.match(word)
+    return out + word if spaced else f"{out} {word}"

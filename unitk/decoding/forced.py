@@ -38,7 +38,7 @@ def score(
     max_tokens: int,
     report: Callable[[int], None] = lambda done: None,
 ) -> list[Floats]:
-    """Score unrolled outputs [2, words]: log-probability, and 1 where a word is the likeliest."""
+    """Score unrolled outputs [2, words]: log-probability, and 1 where a word is most probable."""
     scores: list[Floats] = [np.empty((2, 0), np.float32)] * len(examples)
     for numbers, batch in _collate(model, examples, max_tokens, PACKED):
         [ask] = batch.asks.values()
@@ -142,7 +142,7 @@ class TargetScorer(Driver):
         scores = score(self.model, examples, config.max_tokens, watch.report)
         gains_of = [gains for gains, _ in scores]
         for end in find_ends(config, self.task.vocab):
-            # as in a search, an end has the probability of the likeliest symbol that ends
+            # as in a search, an end has the probability of the most probable symbol that ends
             relabelled = [_relabel(example, protocol.end, end) for example in examples]
             scores = score(self.model, relabelled, config.max_tokens, lambda done: watch.report(0))
             gains_of = [

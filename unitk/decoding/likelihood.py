@@ -36,7 +36,7 @@ def likelihoods(
     name: Callable[[int], str] = lambda number: f"input {number + 1}",
     report: Callable[[int], None] = lambda done: None,
 ) -> list[Floats]:
-    """For each text, [2, tokens]: the log-probability of each token, and 1 where it is likeliest.
+    """For each text, [2, tokens]: each token's log-probability, and 1 where it is most probable.
 
     The values are float32; equal texts have equal values. A text that is too long raises DataError
     with its `name`; with `truncate`, the beginning of its context is dropped instead.

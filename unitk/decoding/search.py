@@ -401,9 +401,9 @@ def draw(
     if top_k or top_p < 1 or min_p > 0:
         best_RK, word_RK = score_RV.topk(min(top_k or law_RV.shape[1], law_RV.shape[1]))
         law_RK = best_RK.softmax(1)
-        if top_p < 1:  # the likeliest words up to the one that reaches top_p
+        if top_p < 1:  # the most probable words up to the one that reaches top_p
             law_RK = law_RK.masked_fill(law_RK.cumsum(1) - law_RK >= max(top_p, 1e-7), 0)
-        if min_p > 0:  # not much less likely than the likeliest
+        if min_p > 0:  # not much less likely than the most probable
             law_RK = law_RK.masked_fill(law_RK < min_p * law_RK[:, :1], 0)
         law_RV = torch.zeros_like(law_RV).scatter(1, word_RK, law_RK)
     # inverse transform: the first word whose cumulated share passes the uniform number

@@ -155,7 +155,7 @@ class Choices(Continuations):
 
 
 def last_words(questions: Sequence[Question], scored: Sequence[Sequence[Floats]]) -> dict[str, Any]:
-    """Accuracy in per cent (every token is the likeliest), and perplexity of the words."""
+    """Accuracy in per cent (every token is the most probable), and perplexity of the words."""
     right = [bool(greedy.all()) for ((_, greedy),) in scored]
     nats = [-float(gains.sum(dtype=np.float64)) for ((gains, _),) in scored]
     return {

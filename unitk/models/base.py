@@ -167,7 +167,7 @@ class Decoder(Protocol):
         """The states [B, T, D] by tower, and the states that stateful rows carry."""
 
     def score_labels(self, batch: Batch, ask: Ask, condition: Any = None) -> Tensor:
-        """Log-probabilities of the labels, and 1 where a label is the likeliest: [2, K]."""
+        """Log-probabilities of the labels, and 1 where a label is the most probable: [2, K]."""
 
     def output(self, batch: Batch, ask: Ask) -> Tensor:
         """The output of an ask's head for its rows [K, ...]."""

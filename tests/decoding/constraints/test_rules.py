@@ -77,7 +77,7 @@ def test_symbols_that_are_allowed_again(toy_vocab):
 
 @pytest.mark.parametrize("sampling", [False, True])
 def test_several_ends_are_one(toy_vocab, sampling):
-    """The likeliest end stands for all in a search, their sum in a draw; other words stay."""
+    """The most probable end stands for all in a search, their sum in a draw; other words stay."""
     pieces = toy_vocab.pieces(range(len(toy_vocab)))
     config = GenerateConfig(end_symbols=f"{pieces[9]} [CLS]", sampling=sampling)
     protocol = Protocol(end=toy_vocab.sep, banned=(toy_vocab.cls, toy_vocab.pad))

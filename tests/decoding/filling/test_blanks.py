@@ -26,7 +26,7 @@ def reader():
 
 
 def test_the_score_is_the_log_probability_of_the_text(filler, reader):
-    """The same weights give it as a language model; of equal repeats the likeliest is first."""
+    """The same weights give it as a language model; of equal outputs the most probable is first."""
     for outputs in filler.infill([TEXT, "The [MASK] sat on the [MASK]."], beam=4, nbest=4):
         texts = [one.text for one in outputs]
         scores = [one.hypothesis.score for one in outputs]

@@ -91,7 +91,7 @@ def test_a_continuation_is_that_of_the_model(mini, services):
     assert logprobs["token_logprobs"] == pytest.approx(
         greedy.hypothesis.token_log_probs[: len(logprobs["tokens"])].tolist(), rel=1e-4
     )
-    # the likeliest word was written, and it is among the alternatives
+    # the most probable word was written, and it is among the alternatives
     for token, gain, tops in zip(*(logprobs[name] for name in NAMES), strict=True):
         assert tops[token] == gain == max(tops.values()) and len(tops) == 2
 

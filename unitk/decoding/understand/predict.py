@@ -118,7 +118,7 @@ def predict_by_labels(
     first: int,
     report: Callable[[int], None],
 ) -> list[Prediction]:
-    """The likeliest labels by the mean of the models' probabilities of labels.
+    """The most probable labels by the mean of the models' probabilities of labels.
 
     It is for cloze questions: their outputs are words, which differ from pattern to pattern.
     """

@@ -199,7 +199,7 @@ class Canvas:
         return kept
 
     def words(self, states: Tensor, where: Tensor, chance: Tensor) -> tuple[Tensor, Tensor]:
-        """A word for each of the slots [B, q], likeliest or drawn, and its log-probability.
+        """A word for each of the slots [B, q], most probable or drawn, and its log-probability.
 
         Of all symbols, only the end has a probability (MDLM, section 3.2.3).
         """

@@ -76,7 +76,7 @@ class ReplacedTokens:
         return replace(loss, carry=carry)
 
     def fill(self, model: Replacing, batch: Batch, ask: Ask) -> tuple[Tensor, Tensor, Tensor]:
-        """For each hidden slot: the loss, whether the label is likeliest, and the drawn word."""
+        """For each hidden slot: loss, 1 where the label is most probable, and the drawn word."""
         asked = gather(model.filled(batch), batch, [ask])
         draw_K = batch.inputs[DRAW].flatten()[ask.first]
 

@@ -159,7 +159,7 @@ def find_arch(encoder: ModelConfig, path: Path) -> str:
     """The registered architecture that computes the same as an encoder."""
     compared = [field.name for field in fields(encoder)]
     compared = [name for name in compared if name not in settings.FREE | OUTPUTS]
-    # BERT's presets first: they are the likeliest
+    # BERT's presets first: they are the most probable
     for arch in sorted(registry.names("arch"), key=lambda name: not name.startswith("bert")):
         preset = settings.config_of_preset(arch)
         # other families have no such fields

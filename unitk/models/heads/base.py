@@ -226,7 +226,7 @@ class Answers(nn.Module):
         return self.score_labels(batch, ask, condition)[0]
 
     def score_labels(self, batch: Batch, ask: Ask, condition: Any = None) -> Tensor:
-        """Log-probabilities of the labels, and 1 where a label is the likeliest: [2, K]."""
+        """Log-probabilities of the labels, and 1 where a label is the most probable: [2, K]."""
         condition = self.condition(batch) if condition is None else condition
         states, _ = self(replace(batch, only_asked=True), condition)
         terms = self.answer(states, batch, [ask])

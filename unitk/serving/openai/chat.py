@@ -100,7 +100,7 @@ class Chat(WritingRoute):
 
 
 def token(piece: str, gain: float | None, tops: Alternatives) -> dict[str, Any]:
-    """A token with its log-probability, and the likeliest ones in its place."""
+    """A token with its log-probability, and the most probable ones in its place."""
     entry: dict[str, Any] = {"token": piece, "logprob": gain, "bytes": [*piece.encode()]}
     others = [{"token": t, "logprob": p, "bytes": [*t.encode()]} for t, p in tops]
     return entry | {"top_logprobs": others}

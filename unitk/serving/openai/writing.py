@@ -61,7 +61,7 @@ class Reply:
     """The string of each token whose log-probability is asked for."""
     gains: list[float | None] = field(default_factory=list)
     tops: list[Alternatives] = field(default_factory=list)
-    """The likeliest tokens in the place of each one; empty where there is none."""
+    """The most probable tokens in the place of each one; empty where there is none."""
 
 
 @dataclass(frozen=True)
@@ -311,7 +311,7 @@ class WritingRoute(DecodingRoute):
     def top_tokens(
         self, table: Floats, words: Ids, gains: Floats, pieces: list[str]
     ) -> list[Alternatives]:
-        """The likeliest tokens in each place, and the token that is there."""
+        """The most probable tokens in each place, and the token that is there."""
         vocab = self.generator.vocab
         tops = list[Alternatives]()
         for row, word, gain, piece in zip(table, words, gains, pieces, strict=False):

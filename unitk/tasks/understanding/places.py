@@ -41,7 +41,7 @@ class Span(Headed):
         return with_labels(asked, borders[None])
 
     def decide(self, parts: list[Ids], output: Floats, null_threshold: float) -> dict[str, Any]:
-        """The likeliest answer as tokens [start, stop) of the last part; [-1, -1] for no answer.
+        """The most probable answer: tokens [start, stop) of the last part; [-1, -1] for no answer.
 
         There is no answer if that is likelier, in log-probability, by more than `null_threshold`
         (Devlin et al. 2019, section 5.3).

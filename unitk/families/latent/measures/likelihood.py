@@ -24,7 +24,8 @@ from unitk.tasks.base import Task
 class Importance(Estimator):
     """The bound of Burda et al. 2016, arXiv 1509.00519, with draws of each text's latent.
 
-    The cost of a token is that given the likeliest latent; the rest is the latent's and the end's.
+    The cost of a token is its cost given the most probable latent; the latent and the end have the
+    rest.
     """
 
     kind: ClassVar[Kind] = "bound"
@@ -69,7 +70,7 @@ def _cost_at_mean(
     examples: list[Example],
     order: list[int],
 ) -> dict[int, Floats]:
-    """The cost of each label of each example, given its likeliest latent."""
+    """The cost of each label of each example, given its most probable latent."""
     tokens = dict[int, Floats]()
     rest = iter(order)
     for batch in drawn_batches:
