@@ -79,7 +79,7 @@ def run_verb(verb: Verb, arguments: Mapping[str, object], name: str) -> Any:
             raise UsageError(f"{name} needs {verb.behind}, a dict of options, got {training!r}")
         behind = ["--", *option_words(training)]
     if verb.words in own and known[verb.words].type == tuple[str, ...]:
-        from unitk.decoding.fit import split_parts  # imports torch
+        from unitk.decoding.texts.sources import split_parts  # imports torch
 
         # as they are: commas and blanks belong to a text
         behind = ["--", *map("\t".join, split_parts(own.pop(verb.words), verb.words))]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -16,7 +16,6 @@ from unitk.decoding.config import GenerateConfig
 from unitk.decoding.search import longest
 from unitk.errors import DataError, UsageError, require
 from unitk.models.base import ArchConfig
-from unitk.options.settings import plain
 from unitk.slots import DOC, PAD, POS, POS2, WIDTH, Batch, Example, Ids, Protocol, collate
 from unitk.tasks.base import Task
 
@@ -263,33 +262,3 @@ def measure_overrun(
         return max(beyond_rows, default=0)
 
     return overrun(POS, "max_positions", end), overrun(POS2, "max_positions2", end2)
-
-
-def split_parts(texts: Any, name: str = "texts") -> list[Sequence[str]]:
-    """Each text as its parts; a string is a single text of one part."""
-    # iterating over a table of pandas gives the names of its columns, not texts
-    require(
-        not hasattr(texts, "columns"),
-        f"{name} must be a column of a table, such as table['text'], not all of it",
-    )
-    split: list[Sequence[str]] = []
-    for number, text in enumerate(_items(plain(texts)), 1):
-        parts = _items(text)
-        wrong = [part for part in parts if not isinstance(part, str)]
-        if wrong or not parts:
-            raise UsageError(f"{name}: text {number} must be a string, got {[*wrong, parts][0]!r}")
-        split.append(parts)
-    return split
-
-
-def _items(value: Any) -> list[Any]:
-    """The items of a list, or of what stands alone that alone."""
-    alone = isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable)
-    return [value] if alone else [*value]
-
-
-def strings(texts: str | Sequence[str], name: str = "texts") -> list[str]:
-    """Texts of one part each; a string is a single text."""
-    split = split_parts(texts, name)
-    require(all(len(parts) == 1 for parts in split), f"{name} must be a list of strings")
-    return [text for (text,) in split]

@@ -17,14 +17,14 @@ from unitk.decoding.config import EmbedConfig, GenerateConfig, PredictConfig, ma
 from unitk.decoding.constraints.base import Constraint
 from unitk.decoding.drivers import Driver, Prompt, Watcher, drive
 from unitk.decoding.files.defaults import naming_defaults, select_defaults, select_scored
-from unitk.decoding.fit import check_parts, search_protocol, split_parts, strings, warn_of_shortened
+from unitk.decoding.fit import check_parts, search_protocol, warn_of_shortened
 from unitk.decoding.forced import TargetScorer, add_attention, ask_all_tokens, check_layer, logits
 from unitk.decoding.likelihood import likelihoods
 from unitk.decoding.search import Hypothesis
 from unitk.decoding.texts.contrast import contrast
 from unitk.decoding.texts.outputs import NO_WORDS, Output, OutputTable
 from unitk.decoding.texts.sentences import choose_outputs, stable_part
-from unitk.decoding.texts.sources import SourceEncoder, Sources
+from unitk.decoding.texts.sources import SourceEncoder, Sources, as_strings, split_parts
 from unitk.decoding.texts.stream import pieces
 from unitk.decoding.understand.embed import embed
 from unitk.decoding.understand.predict import predict
@@ -184,7 +184,7 @@ class Generator(SourceEncoder):
         `options` are GenerateConfig's, but `lenpen` is `GenerateConfig.INFILL_LENPEN` unless given.
         """
         config = make_config(GenerateConfig, {"lenpen": GenerateConfig.INFILL_LENPEN, **options})
-        texts = strings(texts)
+        texts = as_strings(texts)
         sources = Sources([self.encode_blanks(text) for text in texts])
         outputs = self.fill(texts, sources, config)
         return OutputTable(outputs, split_parts(texts), self.vocab)

@@ -19,9 +19,9 @@ from typing import Any, ClassVar, TypeVar
 
 from unitk import registry
 from unitk.decoding.config import BLANKS_ONLY, LOCAL
-from unitk.decoding.fit import split_parts
 from unitk.decoding.generator import Generator
 from unitk.decoding.texts.outputs import Output
+from unitk.decoding.texts.sources import split_parts
 from unitk.errors import UsageError, require
 from unitk.foreign import JSON_NAMES
 from unitk.models.model import Model

@@ -15,13 +15,13 @@ from unitk.decoding.config import LOCAL, EmbedConfig, GenerateConfig, PredictCon
 from unitk.decoding.drivers import Prompt, Running, Watcher
 from unitk.decoding.files.defaults import select_defaults, select_scored
 from unitk.decoding.files.outputs import list_numbers
-from unitk.decoding.fit import round_up, strings
+from unitk.decoding.fit import round_up
 from unitk.decoding.forced import check_layer
 from unitk.decoding.generator import Generator
 from unitk.decoding.search import Hypothesis, longest
 from unitk.decoding.texts.outputs import NO_WORDS, Output
 from unitk.decoding.texts.sentences import stable_part
-from unitk.decoding.texts.sources import Sources
+from unitk.decoding.texts.sources import Sources, as_strings
 from unitk.decoding.understand.embed import embed
 from unitk.errors import require
 from unitk.options.fields import Checked, Count
@@ -201,7 +201,7 @@ class GenerateRoute(DecodingRoute):
         phrases = self.read_field("constraints", list, [])
         for words in phrases:
             self.check_count("constraints", len(words) if isinstance(words, list) else 1)
-        prefixes = self.read_texts("prefixes", strings) if self.body.get("prefixes") else []
+        prefixes = self.read_texts("prefixes", as_strings) if self.body.get("prefixes") else []
         truncate = self.read_field("truncate", bool, self.generator.task.trained.pairs)
         sources = Sources(ids, self.generator.constraints(prefixes, phrases), truncate)
         job = self.decoding_job(sources, config, self.config.alignment_layer)
@@ -243,7 +243,7 @@ class InfillRoute(DecodingRoute):
 
     def job(self) -> Job:
         generator, config = self.generator, self.config
-        texts = list(self.while_awaited(self.read_texts("texts", strings)))
+        texts = list(self.while_awaited(self.read_texts("texts", as_strings)))
         sources = Sources(self.check_lengths(generator.encode_blanks(text) for text in texts))
         if not is_ranked(generator.task, config, generator.reader is not None):
             return self.decoding_job(sources, config, finish=partial(refill, generator.task, texts))
@@ -274,7 +274,7 @@ class ScoreRoute(DecodingRoute):
         return generator.protocol is not None
 
     def job(self) -> Job:
-        targets = self.read_texts("targets", strings)
+        targets = self.read_texts("targets", as_strings)
         idle = {*self.body} & {*self.options()} - {*self.config.scored(self.config.search)}
         self.config.idle("has no effect with targets", *idle)
         require(
@@ -368,7 +368,7 @@ class ShowRoute(route.Route):
         require(alone, "texts must be a list of one string; its target is the field target")
         require(any(part.strip() for part in parts), "texts: the text has no words")
         has_target = self.body.get("target")
-        target, *more = self.read_texts("target", strings) if has_target else [None]
+        target, *more = self.read_texts("target", as_strings) if has_target else [None]
         require(not more, f"target must be one string, got {1 + len(more)}")
         rng = np.random.default_rng([self.config.seed, 0, 0])
         # laid out at once: that needs no model, so no request has to wait for it

@@ -1,21 +1,21 @@
-"""Encodes sources as a task reads them, and the phrases that their outputs must contain."""
+"""Reads and encodes texts: sources as a task reads them, phrases that outputs must contain."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from unitk.data.files.window import around_answer
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.constraints.base import Constraint, encode_phrase
-from unitk.decoding.fit import strings
 from unitk.decoding.texts.sentences import key_sentence
 from unitk.errors import UsageError, require
+from unitk.options.settings import plain
 from unitk.slots import Ids
 from unitk.vocab.base import BLANKS, SYMBOLS
 
@@ -44,7 +44,7 @@ class SourceEncoder:
     vocab: Vocab
 
     def _ids(self, texts: str | Sequence[str], name: str = "texts") -> list[Ids]:
-        return [ids for (ids,) in self.encode([[text] for text in strings(texts, name)])]
+        return [ids for (ids,) in self.encode([[text] for text in as_strings(texts, name)])]
 
     def encode(self, sources: Sequence[Sequence[str]]) -> list[list[Ids]]:
         """The ids of each part of each source."""
@@ -118,11 +118,11 @@ class SourceEncoder:
     ) -> list[Constraint]:
         """The constraint on each source's outputs; errors name the option and the source."""
         vocab = self.task.vocab
-        prefixes = strings(prefixes, "prefixes")
+        prefixes = as_strings(prefixes, "prefixes")
         # each letter of a string would be taken for a phrase
         listed = not any(isinstance(phrase, str) for phrase in [phrases, *phrases])
         require(listed, "constraints must be a list of phrases for each text")
-        phrases = [strings(some, "constraints") for some in phrases]
+        phrases = [as_strings(some, "constraints") for some in phrases]
         begin, contain = (f"{name} {{}}".format for name in names)
         return [
             Constraint(
@@ -136,3 +136,33 @@ class SourceEncoder:
             )
             for number, (prefix, some) in enumerate(zip_longest(prefixes, phrases, fillvalue=""), 1)
         ]
+
+
+def split_parts(texts: Any, name: str = "texts") -> list[Sequence[str]]:
+    """Each text as its parts; a string is a single text of one part."""
+    # iterating over a table of pandas gives the names of its columns, not texts
+    require(
+        not hasattr(texts, "columns"),
+        f"{name} must be a column of a table, such as table['text'], not all of it",
+    )
+    split: list[Sequence[str]] = []
+    for number, text in enumerate(_items(plain(texts)), 1):
+        parts = _items(text)
+        wrong = [part for part in parts if not isinstance(part, str)]
+        if wrong or not parts:
+            raise UsageError(f"{name}: text {number} must be a string, got {[*wrong, parts][0]!r}")
+        split.append(parts)
+    return split
+
+
+def _items(value: Any) -> list[Any]:
+    """The items of a list; a value that stands alone is its only item."""
+    alone = isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable)
+    return [value] if alone else [*value]
+
+
+def as_strings(texts: str | Sequence[str], name: str = "texts") -> list[str]:
+    """Texts of one part each; a string is a single text."""
+    split = split_parts(texts, name)
+    require(all(len(parts) == 1 for parts in split), f"{name} must be a list of strings")
+    return [text for (text,) in split]

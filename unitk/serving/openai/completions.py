@@ -11,9 +11,9 @@ import numpy as np
 
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.drivers import Prompt
-from unitk.decoding.fit import strings
 from unitk.decoding.generator import Generator
 from unitk.decoding.search import Hypothesis
+from unitk.decoding.texts.sources import as_strings
 from unitk.errors import require
 from unitk.registry import register
 from unitk.serving.batching import Job
@@ -87,7 +87,7 @@ class Completions(WritingRoute):
         pairs = self.generator.task.trained.pairs
 
         def split(value: Any, name: str) -> list[Sequence[str]]:
-            return [text.split("\t") if pairs else [text] for text in strings(value, name)]
+            return [text.split("\t") if pairs else [text] for text in as_strings(value, name)]
 
         return self.read_texts("prompt", split)
 

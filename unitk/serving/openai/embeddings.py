@@ -10,7 +10,7 @@ import numpy as np
 
 from unitk.decoding.config import EmbedConfig
 from unitk.decoding.files.outputs import list_numbers
-from unitk.decoding.fit import split_parts, strings
+from unitk.decoding.texts.sources import as_strings, split_parts
 from unitk.errors import require
 from unitk.registry import register
 from unitk.serving.batching import Job
@@ -44,7 +44,7 @@ class Embeddings(Route):
         """The ids of each text."""
         if (ids := read_ids(self, "input")) is not None:
             return self.check_lengths([ids_of_text] for ids_of_text in ids)
-        return self.encode(split_parts(self.read_texts("input", strings)))
+        return self.encode(split_parts(self.read_texts("input", as_strings)))
 
     def job(self) -> Job:
         form = self.body.get("encoding_format", "float")

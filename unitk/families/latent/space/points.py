@@ -25,15 +25,10 @@ from unitk.decoding.config import GenerateConfig, make_config, slope
 from unitk.decoding.constraints.base import Constraint, Constraints, word_rules
 from unitk.decoding.constraints.searches import OnStep
 from unitk.decoding.decode import generate
-from unitk.decoding.fit import (
-    batch_prompts,
-    measure_overrun,
-    search_protocol,
-    shorten_source,
-    strings,
-)
+from unitk.decoding.fit import batch_prompts, measure_overrun, search_protocol, shorten_source
 from unitk.decoding.texts.outputs import Output
 from unitk.decoding.texts.sentences import choose_outputs
+from unitk.decoding.texts.sources import as_strings
 from unitk.errors import DataError, UsageError, require
 from unitk.families.latent.model import LatentModel
 from unitk.families.latent.space.geometry import Points
@@ -96,7 +91,7 @@ class LatentSpace:
         A string is a single text. A text that is too long raises DataError, or is shortened if
         `truncate` is set. A model whose latents are infinite raises NonFiniteError.
         """
-        texts = strings(texts)
+        texts = as_strings(texts)
         # equal texts are encoded once
         row_of = {text: i for i, text in enumerate(dict.fromkeys(texts))}
         encoded = self.task.vocab.encode_batch(list(row_of))

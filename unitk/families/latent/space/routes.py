@@ -12,7 +12,7 @@ import numpy as np
 
 from unitk.decoding.config import GenerateConfig, length
 from unitk.decoding.files.outputs import list_numbers
-from unitk.decoding.fit import strings
+from unitk.decoding.texts.sources import as_strings
 from unitk.errors import require
 from unitk.families.latent.model import LatentModel
 from unitk.families.latent.space import geometry
@@ -84,7 +84,7 @@ class EncodeRoute(LatentRoute):
     Options = Encoding
 
     def job(self) -> Job:
-        texts = self.read_texts("texts", strings)
+        texts = self.read_texts("texts", as_strings)
         few = 8
 
         def encode(texts: list[Any], report: Report) -> list[Any]:
@@ -130,7 +130,7 @@ class InterpolateRoute(LatentRoute):
     Options = Walking
 
     def job(self) -> Job:
-        pair = self.read_texts("texts", strings)
+        pair = self.read_texts("texts", as_strings)
         require(len(pair) == 2, f"texts must be two strings, got {len(pair)}")
         require(self.config.steps >= 2, f"steps must be at least 2, got {self.config.steps}")
         self.check_count("steps", self.config.steps)
