@@ -223,7 +223,7 @@ def test_a_model_without_adapter_does_not_leave(kit, run, tmp_path):
     ("change", "message"),
     [
         ({"peft_type": "IA3"}, "peft_type.*LORA.*IA3"),
-        ({"use_dora": True}, "use_dora"),
+        ({"use_dora": True}, "use_dora.*merge.*peft"),
         ({"alora_invocation_tokens": [7]}, "alora_invocation_tokens"),
         ({"init_lora_weights": "pissa"}, "init_lora_weights.*pissa.*merge"),
         ({"base_model_name_or_path": "org/none"}, "base_model_name_or_path.*org/none"),

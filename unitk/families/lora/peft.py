@@ -60,6 +60,8 @@ REFUSED = (
     *("arrow_config", "alora_invocation_tokens", "trainable_token_indices", "layer_replication"),
 )
 """Settings that add something else than B A to a matrix, or to all texts."""
+UNMERGED = "arrow_config", "alora_invocation_tokens", "layer_replication"
+"""Those of them that peft cannot add to the weights either."""
 BEGINNINGS = (True, False, "gaussian", "eva", "orthogonal", "mica")
 """First weights of an adapter that leave those of its base as they are."""
 MOVED = "training began with other weights than the base's; merge the adapter in peft"
@@ -195,8 +197,9 @@ def find(path: Path, vocab: Path | None) -> StoredModel:
         raise CheckpointError(f"{where}: peft_type must be LORA, got {adapter.get('peft_type')!r}")
     for name in REFUSED:
         if adapter.get(name):
+            cure = "" if name in UNMERGED else "; merge the adapter in peft"
             raise CheckpointError(
-                f"{where}: {name} is {adapter[name]!r}, which unitk does not read"
+                f"{where}: {name} is {adapter[name]!r}, which unitk does not read{cure}"
             )
     if (begins := adapter.get("init_lora_weights", True)) not in BEGINNINGS:
         raise CheckpointError(f"{where}: init_lora_weights is {begins!r}: {MOVED}")
