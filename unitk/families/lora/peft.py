@@ -60,8 +60,8 @@ REFUSED = (
     *("arrow_config", "alora_invocation_tokens", "trainable_token_indices", "layer_replication"),
 )
 """Settings that add something else than B A to a matrix, or to all texts."""
-UNMERGED = "arrow_config", "alora_invocation_tokens", "layer_replication"
-"""Those of them that peft cannot add to the weights either."""
+UNMERGED = "lora_bias", "arrow_config", "alora_invocation_tokens", "layer_replication"
+"""Those of them that peft cannot add to the weights either, or not of every base."""
 BEGINNINGS = (True, False, "gaussian", "eva", "orthogonal", "mica")
 """First weights of an adapter that leave those of its base as they are."""
 MOVED = "training began with other weights than the base's; merge the adapter in peft"
