@@ -489,6 +489,7 @@ def quickstart(
     data: Path | str | None = ...,
     save_dir: Path | str = ...,
     init_from: Path | str = ...,
+    teacher: Path | str | None = ...,
     max_steps: int | str = ...,
     options: Mapping[str, object] | None = ...,
 ) -> None: ...

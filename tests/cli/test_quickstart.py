@@ -7,6 +7,7 @@ import shlex
 import pytest
 
 from unitk.api.verb import find_verb
+from unitk.data.files.pairs import PairText
 from unitk.errors import DataError, UsageError
 from unitk.options import config
 from unitk.training import start
@@ -66,9 +67,40 @@ def test_what_it_cannot_use(stopped, tmp_path, monkeypatch):
         stopped()
 
 
+@pytest.mark.parametrize("teacher", ["unitk-base-en-questions", "my teacher", "none"])
+def test_the_teacher_is_an_option_of_the_fine_tuning_alone(teacher, monkeypatch, tmp_path):
+    commands = {}
+
+    def note(name):
+        if commands.setdefault(name, []):
+            raise Reached(name)
+        return commands[name].extend
+
+    monkeypatch.setattr(quickstart, "find_verb", note)
+    monkeypatch.setattr(quickstart, "report_questions", lambda *args: None)
+    with pytest.raises(Reached, match="generate"):  # the second one
+        quickstart.run(["--save-dir", str(tmp_path / "run"), "--teacher", teacher])
+    taught = [name for name, words in commands.items() if "--criterion.teacher" in words]
+    assert taught == ([] if teacher == "none" else ["train"])
+    if taught:
+        assert commands["train"][-2:] == ["--criterion.teacher", teacher]
+
+
+def test_ten_questions_are_spread_over_the_best_tenth():
+    """Of 300 questions each stands twice, so that the best tenth are the first 30 scores."""
+    scores = [-(index // 2) for index in range(600)]
+    records = [{"outputs": [{"text": f"q {score}", "score": score}]} for score in scores]
+    sentences = [PairText(source=["a", f"s {score}"], target="") for score in scores]
+    picked = quickstart.pick_spread(records[::-1], sentences[::-1])
+    assert [record["outputs"][0]["score"] for record, _ in picked] == list(range(0, -30, -3))
+    assert all(pair.source[1] == f"s {record['outputs'][0]['score']}" for record, pair in picked)
+    assert len(quickstart.pick_spread(records[:6], sentences[:6])) == len({*scores[:6]})
+
+
 def test_its_commands_are_commands(monkeypatch, tmp_path):
     """Their options are known; data and models need not be there."""
-    places = {"data": "x", "init": "x", "run": tmp_path} | {"here": quickstart.home(), "steps": 1}
+    places = {"data": "x", "init": "x", "run": tmp_path, "taught": f"{quickstart.TAUGHT} x"}
+    places |= {"here": quickstart.home(), "steps": 1}
 
     class Accepted(Exception):
         """The options are good."""
