@@ -107,6 +107,14 @@ def test_texts_are_read_as_they_are():
     assert outputs.sources == [[text] for text in WRITTEN]
 
 
+def test_an_empty_text_has_an_empty_output():
+    texts = ["", "It was"]
+    found = unitk.generate(texts, checkpoint="unitk-base-en", max_len=2, seed=3)
+    wanted = unitk.load("unitk-base-en").generate(texts, max_len=2, seed=3)
+    said = [[[one.text for one in some] for some in outputs] for outputs in (found, wanted)]
+    assert said[0] == said[1] and said[0][0] == [""]
+
+
 def columns():
     """The texts `WRITTEN` as other libraries hold them."""
     pandas, arrow = map(pytest.importorskip, ("pandas", "pyarrow"))

@@ -45,9 +45,9 @@ class OutputTable(list[list[Output]]):
         self.vocab = vocab
 
     def add(self, sources: Sequence[Sequence[str]], outputs: Sequence[list[Output]]) -> None:
-        """Add the outputs of further sources, each in its parts."""
+        """Add the outputs of further sources, each in its parts; that of an empty one is empty."""
         self.sources += sources
-        self += outputs
+        self += [best or [NO_WORDS] for best in outputs]
 
     def _repr_html_(self) -> str:
         # parts of a source as the page of the server writes them
