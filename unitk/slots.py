@@ -187,7 +187,7 @@ class Batch:
     towers: dict[str, Any]
     """[9, B, T] each; `doc` is unique in the batch, never-born slots stand last."""
     asks: dict[str, Ask]
-    num_keys: dict[str, int]  # keys are computed for the first so many slots only
+    num_keys: dict[str, int]  # keys are computed for this many slots, the first ones
     sight: dict[str, str]
     """"full": every key is visible; "causal": the plain triangle; "rule": the dense mask."""
     count: dict[str, float]  # weight sum of each ask, known on the host before backward
@@ -294,7 +294,7 @@ class _Packed:
 
     table: Ids  # [9, B, T]
     num_keys: int
-    """Slots behind the first so many of a row are nobody's keys."""
+    """Only the first `num_keys` slots of a row are keys."""
     starts: Ids
     """[N + 1]: where each example begins in the line of all examples' slots, and the end."""
     place: Ids

@@ -49,7 +49,7 @@ class Verb:
         try:
             self.act(self.parsed(argv, name))
         except UnitkError as error:
-            # whoever wrote no flag reads the name of the usage line: PATHS rather than --paths
+            # without a flag in the words, as in the usage line: PATHS rather than --paths
             if (own := self.words) and not any(word.startswith(f"--{own}") for word in argv):
                 flag = re.compile(rf"(?<![\w-])--{own}\b(?![.-])")
                 error.args = tuple(flag.sub(own.upper(), str(text)) for text in error.args)

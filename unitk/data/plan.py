@@ -185,7 +185,7 @@ def states(numbers: Words) -> npt.NDArray[np.uint64]:
 
 
 def _powers(first: int, factor: int, count: int) -> Words:
-    """A column of so many powers times the first number, modulo 2 to the power of 32."""
+    """A column of `count` numbers: first * factor**i modulo 2**32."""
     powers = [first * pow(factor, i, 1 << 32) % (1 << 32) for i in range(count)]
     return np.array(powers, np.uint32)[:, None]
 

@@ -17,13 +17,13 @@ from unitk.slots import BORN, DOC, PAD, WIDTH, Ask, Batch, Example, Ids, collate
 ASKED = 256
 """Asked slots of a batch are padded to a multiple of this, with weight 0."""
 SPARE = 16
-"""One row in so many is spare: texts do not fill all rows to their ends."""
+"""One row in this many is spare, because texts do not fill all rows to their ends."""
 FRACTIONS = 8
 """The rows of a shape are divided by this where they are many more than texts need."""
 
 
 def fixed_shape(bound: Ids, max_tokens: int) -> tuple[int, int]:
-    """The rows and the width of all batches of examples of at most so many slots each."""
+    """The rows and the width of all batches of examples that have at most `bound` slots each."""
     longest = int(bound.max())
     width = -(-max(longest, min(2 * longest, 512)) // WIDTH) * WIDTH
     rows = -(-max_tokens * (SPARE + 1) // (SPARE * width))

@@ -22,7 +22,7 @@ from unitk.errors import require
 from unitk.models.base import Decoder
 
 SHARE = 8
-"""Tables that recordings were made over take at most one part in so many of a GPU's memory."""
+"""Tables that recordings were made over take at most 1 / SHARE of a GPU's memory."""
 
 RECORDING = Lock()
 """One thread records at a time."""

@@ -164,9 +164,9 @@ def unit_rms(x: Tensor, eps: float) -> Tensor:
 def apply_again(
     function: Callable[[Tensor], Tensor], x: Tensor, y: Tensor
 ) -> AbstractContextManager[None]:
-    """While entered, whoever keeps y = function(x) for backward keeps x and computes y again.
+    """While entered, an operation that keeps y = function(x) for backward keeps x instead.
 
-    If several do, it is computed once and stays until the last one has it.
+    Backward computes y again: once for all operations that keep it, until the last one has it.
     """
     keepers, waiting = 0, 0
     again: list[Tensor] = []

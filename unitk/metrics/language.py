@@ -30,7 +30,7 @@ class Units:
         return Units(*map(sum, zip(*counts, strict=True)))
 
     def with_ends(self, ends: int) -> Units:
-        """The same where so many ends are predicted; one inside a text stands for a blank there."""
+        """The same where `ends` ends are predicted; one inside a text stands for a blank there."""
         more = ends - self.texts
         return Units(self.texts, self.tokens + more, self.words + more, self.size + min(more, 0))
 

@@ -11,8 +11,8 @@ al. 2025, arXiv 2502.09992. GLM: Du et al. 2022, arXiv 2103.10360; the sizes are
 official configurations, whose position tables have one row more than the longest input.
 
 Parameters are counted with the official vocabularies, those of `modern_*` with 16,384 words (the
-mini ones with 8,000). Of every family, `tiny` is for tests, and
-one of four layers in all, 256 wide, is for a CPU: `small`, or `mini` where there is a small.
+mini ones with 8,000). In every family, `tiny` is for tests. For a CPU there is a model of four
+layers in all, 256 wide: `small`, or `mini` where there is a published `small`.
 T5 has one more dropout behind the final norm of each tower, which matters to training only.
 """
 

@@ -23,7 +23,7 @@ from unitk.models.state import Reading, Store
 from unitk.slots import POS, WIDTH
 
 FLEX_WIDTH = 1024
-"""From so many slots on, FlexAttention is faster on CUDA than SDPA with a dense mask: of published
+"""From this many slots, FlexAttention is faster on CUDA than SDPA with a dense mask: of published
 figures for an H200 at 125 M parameters, 0.72 times at 512, 1.31 at 2,048 and 2.34 at 8,192 slots;
 `recipes/benchmarks/attention.py` measures it."""
 Rendering = Literal["auto", "dense", "flex"]

@@ -91,7 +91,7 @@ class ArchConfig(Checked):
         return import_object(self.network)(self, vocab_size)
 
     def _require(self, name: str, holds: bool, what: str) -> None:
-        """Raise a `UsageError` unless an option holds `what` it must be."""
+        """Raise a `UsageError` that an option must be `what`, unless that `holds`."""
         check_option(self, f"arch.{name}", holds, what)
 
 

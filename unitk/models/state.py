@@ -122,7 +122,7 @@ class Reading:
     sight: str
     """How much of the rule there is (`Batch.sight`): full, causal or rule."""
     num_keys: int
-    """Slots behind the first so many have no keys."""
+    """Only the first `num_keys` slots have keys."""
     condition: Condition = field(default_factory=Condition)
     packed: PackedDocs | None = None
     """The documents of the slots, if no slot sees beyond its own document."""
@@ -205,7 +205,7 @@ class KeyValues:
         The prefix stands before them.
         """
         key, value = self.key[layer], self.value[layer]
-        alone = until == key_BHqK.shape[2] and not self.prefix  # nothing but the prompt is seen
+        alone = until == key_BHqK.shape[2] and not self.prefix  # only the prompt is seen
         at = at + self.prefix if self.prefix else at
         until = until + self.prefix
         put(key, 2, at, key_BHqK)

@@ -73,8 +73,10 @@ class OptimizerConfig(Checked):
         return self
 
     def uses(self, option: str, decay: float, distance: int) -> bool:
-        """Whether an option of these counts for a parameter, which decays by so much and is so many
-        layers away from the output."""
+        """Whether an option of these has an effect on a parameter.
+
+        decay: its weight decay; distance: how many layers it is away from the output.
+        """
         known = option in {field.name for field in fields(self)}
         return known and (option != "layer_decay" or distance > 0)
 

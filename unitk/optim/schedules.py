@@ -95,7 +95,7 @@ class Slanted(Constant):
     def __call__(self, step: int, total: int | None) -> float:
         end = _end(self, total)
         cut = int(self._warmup(total))
-        # so many times as long as the way up, whatever rounding leaves of the run
+        # a multiple of the way up, whatever rounding leaves of the run
         down = cut * (1 / self.warmup - 1) if 0 < self.warmup < 1 and cut else max(end - cut, 1)
         way = step / cut if step < cut else 1 - (step - cut) / down
         return self.value * (1 + max(way, 0.0) * (self.ratio - 1)) / self.ratio

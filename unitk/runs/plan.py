@@ -88,7 +88,7 @@ def lines(trainer: Trainer) -> Iterator[str]:
 
 
 def count_due(step: int, left: int, every: int) -> int:
-    """How often what is due every so many updates is done in those left, the last one included."""
+    """How often what is due every `every` updates is done in those left, the last one included."""
     return -(-(step + left) // every) - step // every if left else 0
 
 

@@ -70,7 +70,7 @@ class Job:
     """Tokens of its texts."""
     written: int = 0
     """Tokens of its outputs, once it is computed."""
-    gone: bool = False  # whoever asked does not wait any more
+    gone: bool = False  # the client does not wait any more
     future: asyncio.Future[Any] = field(init=False)
     since: float = field(init=False, default=0.0)  # when it began to wait
     parts: list[JobPart] = field(init=False, default_factory=list)

@@ -58,7 +58,7 @@ class Guard:
         """Status and message for a request that is not answered."""
         header: dict[bytes, str] = {k: v.decode("latin-1") for k, v in scope["headers"]}
         if b"transfer-encoding" in header:
-            # whoever stands before this server may have read another length than it does
+            # a proxy before this server may have read another length than it does
             if b"content-length" in header or scope["http_version"] == "1.0":
                 return 400, "a request has content-length or transfer-encoding (HTTP/1.1), not both"
         host, origin = header.get(b"host", "").lower(), header.get(b"origin", "").lower()

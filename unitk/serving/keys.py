@@ -46,7 +46,7 @@ class Keys:
         authorization = dict(scope["headers"]).get(b"authorization", b"")
         kind, _, secret = authorization.partition(b" ")
         if kind.lower() == b"basic":
-            try:  # whoever it says it is
+            try:  # the name of the user does not matter
                 secret = base64.b64decode(secret.strip(), validate=True).partition(b":")[2]
             except binascii.Error:
                 secret = b""

@@ -96,7 +96,7 @@ class UniLM(Task):
 
     def __init__(self, config: Config, vocab: Vocab) -> None:
         super().__init__(config, vocab)
-        # of all pairs so many are from two documents: half of what the bidirectional mask gets
+        # the share of pairs from two documents: half of those with the bidirectional mask
         self.strangers = config.shares[BOTH] / sum(config.shares) / 2
         self.cut = SentencePairs(self.strangers, complete=False) if config.nsp else None
         self.heads = ("class:nsp:2",) if config.nsp else ()

@@ -256,7 +256,7 @@ class Noise:
         return dict(zip(self.parts, values, strict=True))
 
     def add(self, sums: dict[str, Tensor], norm: float, texts: int) -> None:
-        """Add an update of so many texts with this gradient norm; takes its parts out of `sums`."""
+        """Add an update: its gradient norm and number of texts; removes its parts from `sums`."""
         parts = [sums.pop(name) for name in self.parts if name in sums]
         if not parts:
             return

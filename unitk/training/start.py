@@ -204,7 +204,7 @@ def _choose(given: Settings) -> Settings:
     named = given.only("task", "arch")
     try:
         arch = resolve(NoOptions, named, ("task", "arch")).components["arch"]
-    except UsageError:  # whoever resolves them raises it again, with all else that is wrong
+    except UsageError:  # resolving the options raises it again, with all else that is wrong
         return given
     new = all(name not in given or peek(TrainConfig, given, name) is None for name in BEGINS)
     own = isinstance(arch.made_from, Preset) and arch.made_from.own

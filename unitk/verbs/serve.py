@@ -88,7 +88,7 @@ class Served:
         self._socket = listening
         self._thread = Thread(target=server.run, args=([listening],), daemon=True)
         self._thread.start()
-        # whoever is given the address asks at once
+        # the caller may send requests at once
         while self._thread.is_alive() and not server.started:
             time.sleep(0.01)
 

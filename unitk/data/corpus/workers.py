@@ -1,7 +1,7 @@
 """Processes that work for this one; each of them may die at any moment without harm.
 
-A worker has a connection of its own. Where it dies, whoever waits for it is told at once, also in
-the middle of a message; a pool whose processes share a pipe may wait for ever.
+A worker has a connection of its own. If it dies, its caller gets an error at once, also in the
+middle of a message; a pool whose processes share a pipe may wait for ever.
 """
 
 from __future__ import annotations

@@ -279,7 +279,7 @@ class Diverse(Search):
             gain_of_word = gain[:, group].gather(1, index)
             found = Proposals(total, index // size, word, gain_of_word)
             chosen.append(self.fill_up(found))
-            # what goes on in this group makes its words dearer for the groups after it
+            # words that this group writes cost more in the groups after it
             possible = (total > -torch.inf)[:, : self.config.beam].to(cost.dtype)
             cost.scatter_add_(1, word[:, : self.config.beam], self.strength * possible)
         tables_of = zip(*chosen, strict=True)

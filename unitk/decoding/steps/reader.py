@@ -18,7 +18,7 @@ from unitk.models.state import Condition, put
 from unitk.slots import BORN, CROSS, DIES, DOC, NEVER, NOW, POS, POS2, TOKEN, Batch, Protocol
 
 STEPS = 32
-"""If steps are recorded, one recording serves so many steps, which see equally many columns."""
+"""If steps are recorded, one recording serves this many steps, which see the same columns."""
 
 
 class PromptReader:

@@ -278,7 +278,7 @@ def asked_slots(batch: Batch, name: str) -> Tensor | None:
 def _in_chunks(
     chunk: Callable[..., Terms], asked: Asked, label: Tensor, price_K: Tensor, rows: int
 ) -> Terms:
-    """The terms of all rows, in chunks of so many, which bounds the memory of logits."""
+    """The terms of all rows, in chunks of `rows`, which bounds the memory of logits."""
     if len(price_K) <= rows:
         return chunk(asked, label, price_K)
     again = partial(recompute, chunk)  # a chunk's logits are made again in backward

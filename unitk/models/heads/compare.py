@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 CHUNK = 4096
-"""Beyond so many rows, logits are made in chunks of as many and again in backward."""
+"""Beyond this many rows, logits are made in chunks of this size, and again in backward."""
 SHARE = 32
-"""On a GPU there may be more rows: logits in 32 bits take one part in so many of its memory."""
+"""On a GPU a chunk may have more rows: its logits in 32 bits take 1 / SHARE of the memory."""
 BLOCK = 64
 """Rows of logits that are compared at a time on CPU."""
 

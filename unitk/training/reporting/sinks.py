@@ -234,7 +234,7 @@ def read_events(path: Path) -> list[Event]:
 
 
 def validation_at(folder: Path, step: int | None) -> dict[str, float | None]:
-    """The values of a run's validation after so many updates; none if log.jsonl lacks it."""
+    """The values of a run's validation at a step; none if log.jsonl lacks it."""
     values = dict[str, float | None]()
     for logged in read_events(folder / LOG):
         if (logged["kind"], logged["step"]) == ("valid", step):

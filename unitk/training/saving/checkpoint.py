@@ -179,7 +179,7 @@ def components(
     `given` overrides the options of the run. `chosen_kinds` are the kinds of components to
     resolve, and `main` the class of the options that belong to none.
     """
-    registry.load_plugins()  # entry points only; --user-dir was loaded by whoever asked for it
+    registry.load_plugins()  # entry points only; the caller has loaded --user-dir
     # of another task than it was trained with, only its architecture can be meant
     kinds = ("arch",) if "task" in given else chosen_kinds
     with plugins_named(state, folder):

@@ -282,7 +282,7 @@ def _find(path: Path) -> tuple[Path, AbstractContextManager[Any] | None]:
 
 @cache
 def pass_over(path: Path, fault: str) -> None:
-    """Warn of a damaged checkpoint, but once: whoever looks for a good one meets it again."""
+    """Warn of a damaged checkpoint, but once: each search for a good one meets it again."""
     log.warning("checkpoint %s is damaged (%s): it is passed over", path, fault)
 
 

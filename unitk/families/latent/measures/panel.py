@@ -19,7 +19,7 @@ from unitk.families.latent.measures.evidence import gather_evidence, z_gap
 from unitk.slots import Batch
 
 IGNORED = 0.1
-"""A z-gap below so many nats a text: the decoder might as well not have the latent."""
+"""Nats a text. With a smaller z-gap, the decoder might as well not have the latent."""
 EARLY = 0.1  # share of a run in which a decoder need not use its latent yet
 EARLY_STEPS = 100, 1000  # the same in updates, at least and at most
 WIDTH = 48  # most bars; with more dimensions a bar is the mean of several

@@ -270,7 +270,7 @@ def encode_groups(
     """The latent space, and groups of texts with their latents [size, Z]."""
     groups = read_groups(options, size)
     space = open_space()
-    # all texts at once fill the batches; a group has so many rows in a row
+    # all texts at once fill the batches; a group has `size` neighbouring rows
     mean = encode_texts(space, [text for group in groups for text in group], options).mean
     return space, list(zip(groups, mean.reshape(len(groups), size, -1), strict=True))
 
