@@ -119,7 +119,8 @@ def send_again(dropped: sys.UnraisableHookArgs) -> None:
     if number is None:
         sys.__unraisablehook__(dropped)
     else:
-        Timer(0.01, os.kill, (os.getpid(), number)).start()
+        # much later than this returns, or it would be dropped again
+        Timer(0.1, os.kill, (os.getpid(), number)).start()
 
 
 def report(message: str) -> None:
