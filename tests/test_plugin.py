@@ -18,6 +18,7 @@ from unitk import registry
 from unitk.comparison.check import run_check
 from unitk.decoding.drivers import Driver, Watcher, drive
 from unitk.errors import UnitkError
+from unitk.options.fields import parse_schedule
 from unitk.verbs.evaluate import apply_evaluation
 from unitk.vocab.open import open_vocab
 from unitk_cli.main import main
@@ -251,6 +252,19 @@ def test_what_unitk_calls_without_a_run_is_named_with_its_file(given, own_regist
     }.items():
         with pytest.raises(UnitkError, match=f"^{kind} 'odd' of .*test_plugin.py .*, got "):
             call()
+
+
+@pytest.mark.parametrize("given", [None, "1", torch.ones(()), np.float32(1)])
+def test_a_schedule_that_gives_no_number_is_refused_wherever_it_may_stand(given, own_registry):
+    @registry.register("schedule", "odd")
+    @dataclass(frozen=True, kw_only=True)
+    class Odd:
+        def __call__(self, step, total):
+            return given
+
+    for option in ("--lr-schedule", "--task.mask-ratio"):
+        with pytest.raises(UnitkError, match=f"^{option}: odd must .* number"):
+            parse_schedule("odd", option)
 
 
 def test_a_layout_that_fails_is_named_by_its_line(

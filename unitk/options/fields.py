@@ -326,9 +326,8 @@ def _choices(kind: Any) -> tuple[str, ...]:
 def local(text: str, name: str) -> Path:
     """A path, or the file that a name such as hf://datasets/... has; no other address."""
     if address := re.match(r"([A-Za-z][\w+.-]+):(?=//)", text):
-        protocol = address[1]
-        require(protocol in registry.sources("hub"), f"{name}: {text} is an address; download it")
-        return registry.get("hub", protocol)(text[address.end() :], "file")
+        require(address[1] in registry.sources("hub"), f"{name}: {text} is an address; download it")
+        return registry.get("hub", address[1])(text[address.end() :], "file")
     require(bool(text), f"{name} is the path of a file or folder, got ''")
     return Path(text)
 
@@ -397,9 +396,10 @@ def _parse_number(text: str, kind: type, name: str) -> int | float:
 def parse_schedule(text: str, name: str) -> Any:
     """A number is a constant; otherwise `NAME:field=value,...` of a registered schedule."""
     with suppress(ValueError):
-        require(math.isfinite(float(text)), f"{name} must be a finite number, got {text!r}")
-        return registry.get("schedule", "constant")(value=float(text))
-    return parse_named("schedule", text, name)
+        text = f"constant:value={float(text)}"
+    schedule = parse_named("schedule", text, name)
+    require(isinstance(schedule(1, 1000), float | int), f"{name}: {text} must return a number")
+    return schedule
 
 
 def parse_named(kind: str, text: str, name: str) -> Any:
