@@ -203,6 +203,7 @@ RETURNED = [
     (" ).loss.sum()", " ).loss.sum().item()", r"--criterion focal must .*, got .*\d\.\d"),
     ("batch.count\n", "{'foo': 1.0}\n", "--criterion focal: counts .* lm, got {'foo': 1.0}"),
     ("batch.count\n", "5\n", "--criterion focal: counts .* lm, got 5"),
+    ("frame = 1\n", "driver = 'stepz'\n", "--task every_second: .*'stepz'.* steps"),
 ]
 
 

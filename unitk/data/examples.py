@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from unitk import registry
 from unitk.data import limits
 from unitk.data.batching import Examples, Feed, Update
 from unitk.data.corpus import folders
@@ -280,6 +281,9 @@ def _check_task(name: str, task: Task, parsed: Parsed, corpus: Any) -> None:
     asked = f"--criterion {criterion} cannot learn what --task {name} asks"
     only = task.needs_criterion
     require(only in ("", criterion), f"{asked}; --criterion {only} can")
+    drivers = "", *registry.sources("driver")
+    near = registry.nearest(task.driver, drivers)
+    require(task.driver in drivers, f"--task {name}: there is no driver {task.driver!r}{near}")
     read = task.for_corpus(folders.describe(corpus))
     # layouts rely on labels of their form, so the labels are looked at first
     _check_records(name, task, corpus)
