@@ -24,7 +24,7 @@ from unitk.decoding.search import Hypothesis
 from unitk.decoding.texts.contrast import contrast
 from unitk.decoding.texts.outputs import NO_WORDS, Output, OutputTable
 from unitk.decoding.texts.sentences import choose_outputs, stable_part
-from unitk.decoding.texts.sources import SourceEncoder, Sources, as_strings, split_parts
+from unitk.decoding.texts.sources import Parted, SourceEncoder, Sources, as_strings, split_parts
 from unitk.decoding.texts.stream import pieces
 from unitk.decoding.understand.embed import embed
 from unitk.decoding.understand.predict import predict
@@ -239,7 +239,7 @@ class Generator(SourceEncoder):
 
     def predictions(
         self,
-        texts: Sequence[Sequence[str]],
+        texts: Parted,
         config: PredictConfig,
         first: int = 0,
         report: Callable[[int], None] = lambda done: None,

@@ -21,7 +21,7 @@ from unitk import registry
 from unitk.decoding.config import BLANKS_ONLY, LOCAL
 from unitk.decoding.generator import Generator
 from unitk.decoding.texts.outputs import Output
-from unitk.decoding.texts.sources import split_parts
+from unitk.decoding.texts.sources import Parted, split_parts
 from unitk.errors import UsageError, require
 from unitk.foreign import JSON_NAMES
 from unitk.models.model import Model
@@ -120,7 +120,7 @@ class Route(ABC):
             texts.append(ids)
         return texts
 
-    def encode(self, texts: Sequence[Sequence[str]]) -> list[list[Ids]]:
+    def encode(self, texts: Parted) -> list[list[Ids]]:
         """The ids of the parts of each text."""
         return self.check_lengths(
             self.generator.encode([parts])[0] for parts in self.while_awaited(texts)

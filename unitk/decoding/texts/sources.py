@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from unitk.tasks.base import Task
     from unitk.vocab.base import Vocab
 
+Parted = Sequence[Sequence[str]]
+"""Texts, each as its parts: one, or a question and a passage."""
+
 
 @dataclass(frozen=True)
 class Sources:
@@ -46,13 +49,13 @@ class SourceEncoder:
     def _ids(self, texts: str | Sequence[str], name: str = "texts") -> list[Ids]:
         return [ids for (ids,) in self.encode([[text] for text in as_strings(texts, name)])]
 
-    def encode(self, sources: Sequence[Sequence[str]]) -> list[list[Ids]]:
+    def encode(self, sources: Parted) -> list[list[Ids]]:
         """The ids of each part of each source."""
         ids = iter(self.task.vocab.encode_batch([part for parts in sources for part in parts]))
         return [[next(ids).astype(np.int64) for _ in parts] for parts in sources]
 
     def read(
-        self, texts: Sequence[Sequence[str]], config: GenerateConfig, given: Container[str]
+        self, texts: Parted, config: GenerateConfig, given: Container[str]
     ) -> tuple[list[list[Ids]], GenerateConfig]:
         """The ids of sources, and the options with the limit on their length.
 
@@ -64,7 +67,7 @@ class SourceEncoder:
 
     def sources(
         self,
-        texts: Sequence[Sequence[str]],
+        texts: Parted,
         limit: int | None = None,
         focus: Sequence[tuple[int, int] | None] = (),
     ) -> list[list[Ids]]:
