@@ -378,7 +378,7 @@ def test_the_question_and_the_parts_of_a_text_are_sent(serving, browser, trained
 
 
 def test_what_is_wrong_is_shown(serving, browser):
-    with serving("unitk-base-en", max_beam=2, max_chars=200) as where:
+    with serving("unitk-base-en", max_beam=2, max_chars=200, max_output=100) as where:
         with opened(browser, where) as page:
             assert page.input_value("#fill [name=beam]") == "2"
             for text, said in {
@@ -393,6 +393,9 @@ def test_what_is_wrong_is_shown(serving, browser):
                 press(page, "fill")
                 assert said in page.inner_text("#error")
                 assert page.inner_text("#fill .answer") == "", "an old answer is no answer"
+            page.fill("#fill textarea", "[MASK] " * 20)
+            press(page, "fill")
+            assert "allows 100" in page.inner_text("#error")
             page.fill("#fill textarea", "x" * 201)
             assert page.inner_text("#fill .count.over").startswith("201 of 200")
             page.route("**/show", lambda route: route.abort())
@@ -490,9 +493,12 @@ def test_a_text_is_continued_as_openai_s_api_continues_it(serving, browser):
         assert page.inner_text("#continue .answer") == "It was a cold night" + choice["text"]
         # what the server refuses is told as elsewhere
         page.evaluate("document.querySelector('#continue [name=seed]').max = ''")
-        page.fill("#continue [name=seed]", "1.5")
+        page.fill("#continue [name=seed]", "1e30")
         press(page, "continue")
         assert "“Seed”" in page.inner_text("#error")
+        page.fill("#continue [name=seed]", "1.5")
+        press(page, "continue")
+        assert "whole" in page.inner_text("#error")
 
 
 def test_a_panel_has_the_words_of_its_model(serving, browser, trained):
@@ -537,6 +543,14 @@ def test_what_is_stopped_leaves_no_answer_to_another_text(serving, browser):
             page.click("#fill .stop")
             page.wait_for_selector("#fill:not([aria-busy]) .note")
             assert page.inner_text("#fill .answer") == "Stopped."
+
+
+@pytest.mark.parametrize("name", PANELS)
+def test_every_panel_answers_within_low_limits(serving, browser, name):
+    """A page asks for no more than its server grants."""
+    low = {"max_beam": 1, "max_texts": 2, "max_output": 32}
+    with serving(name, **low) as where, opened(browser, where) as page:
+        answers(page, name, PANELS[name])
 
 
 def test_an_answer_of_something_else_is_told(serving, browser):

@@ -49,12 +49,12 @@ const named = control => control.closest("label").textContent.split(/[\n(;]/).ma
 
 /** A message of the server in the words of the page: the names of fields are those of its labels. */
 function inWords(message, form) {
-  let said = message.replace(/^texts: text \d+ has/, "The text has").replace(/^(texts|infill): /, "");
+  let said = message.replace(/^texts: text \d+ has/, "The text has").replace(/^(texts|infill|text \d+): /, "");
   for (const control of form.querySelectorAll("[name]")) {
     said = said.replace(new RegExp(`\\b${control.name}\\b(?=( | must|:))`, "g"),
       control.name === "text" || control.name === "task" ? control.name : `“${named(control)}”`);
   }
-  return said.replace(/^texts /, "The text ").replace(/the server allows (\d+)/, (_, most) => `at most ${Number(most).toLocaleString("en")} are read`);
+  return said.replace(/^texts /, "The text ").replace(/the server allows (\d+)/, (_, most) => `the server allows ${Number(most).toLocaleString("en")}`);
 }
 
 /** A counter under a text, which says when it is longer than the server reads. */
@@ -231,10 +231,11 @@ function check(form) {
     const what = one.closest("label").hidden ? "" : named(one);
     if (one.required && !one.value.trim()) throw new Error(`${what}: nothing is written there.`);
     if (one.type === "number" && what) {
-      const number = Number(one.value);
-      if (one.value === "" || number < Number(one.min) || (one.max && number > Number(one.max))) {
+      const number = Number(one.value), whole = !one.step;  // of the steps that a field has by itself
+      const fits = one.value !== "" && (!whole || Number.isInteger(number));
+      if (!fits || number < Number(one.min) || (one.max && number > Number(one.max))) {
         const range = one.max ? `from ${one.min} to ${one.max}` : `of at least ${one.min}`;
-        throw new Error(`${what}: a number ${range}, not ${one.value || "nothing"}.`);
+        throw new Error(`${what}: a ${whole ? "whole " : ""}number ${range}, not ${one.value || "nothing"}.`);
       }
     }
     const most = model.limits.max_chars, length = [...one.value].length;
@@ -340,7 +341,7 @@ function goOn(name, task, limits) {
   const beginnings = ["It was a cold night, and", "The history of France", "She looked at him and said"];
   const section = panel("continue", async ({text, max_len: max_tokens, ...options}, answer, signal) => {
     // of several draws, the best is shown when all are written; a text of any length is shown as it grows
-    const best_of = options.sentences ? task.defaults.best_of ?? 1 : 1;
+    const best_of = options.sentences ? Math.min(task.defaults.best_of ?? 1, limits.max_beam) : 1;
     const body = {task: name, prompt: text, max_tokens, best_of, stream: true, ...options};
     if (task.defaults.sampling_topp === undefined) body.top_p = 0.95;
     const response = await ask("v1/completions", body, signal);
