@@ -25,7 +25,7 @@ from unitk.models import archs
 from unitk.models.heads import compare
 from unitk.models.heads.base import Asked
 from unitk.slots import Ask, Example, Slots, collate, stay
-from unitk.training.guard import halves
+from unitk.training.guard import split_batch
 
 V, D, DOCS = 40, 64, 3
 SIZE = {"class": 4, "tag": 5, "candidates": 30, "sbo": 6, "concat": 4, "attend": 3}
@@ -351,6 +351,6 @@ def test_halves_of_a_batch_ask_the_same(kind):
     batch = collate([[asking(kind, rng)] for _ in range(4)]).to("cpu")
     with torch.no_grad():
         whole = CrossEntropy()(model, batch, 0, 1).sums["ask"]
-        parts = [CrossEntropy()(model, part, 0, 1).sums["ask"] for part in halves(batch)]
+        parts = [CrossEntropy()(model, part, 0, 1).sums["ask"] for part in split_batch(batch)]
     assert len(parts) == 2
     near(sum(parts), whole)
