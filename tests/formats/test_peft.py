@@ -219,6 +219,23 @@ def test_a_model_without_adapter_does_not_leave(kit, run, tmp_path):
     assert not (tmp_path / "there").exists()
 
 
+def test_maps_that_are_no_modules_do_not_leave(peft, hf, kit, run, tmp_path):
+    """XLNet's feed-forward parts are modules; its maps of attention are not."""
+    with pytest.raises(UsageError, match="--to peft: .*rel_attn.*on=ffn"):
+        kit.from_unitk(run("xlnet", "xlnet_tiny"), "peft", tmp_path / "there")
+    assert not (tmp_path / "there").exists()
+    (tmp_path / "run").rename(tmp_path / "first")
+    ours = run("xlnet", "xlnet_tiny", adapter=f"{LORA},on=ffn")
+    there = kit.from_unitk(ours, "peft", tmp_path / "there")
+    whole = hf.XLNetLMHeadModel.from_pretrained(kit.from_unitk(ours, "hf", tmp_path / "whole"))
+    base = hf.XLNetLMHeadModel.from_pretrained(there / "base")
+    plain = logits_of(base, [7, 8, 9])
+    theirs = logits_of(peft.PeftModel.from_pretrained(base, there), [7, 8, 9])
+    size = theirs.abs().max()
+    assert (logits_of(whole, [7, 8, 9]) - theirs).abs().max() < 1e-5 * size
+    assert (plain - theirs).abs().max() > 1e-3 * size
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -181,6 +181,9 @@ def split_delta(
         halves = [(lower, torch.block_diag(*upper.chunk(own_parts)))]
     added = []
     for name, (a, b) in zip(line.stored, halves, strict=True):
+        # peft adapts modules; XLNet's maps of attention are parameters of a larger one
+        own = name.endswith(".weight")
+        require(own, f"--to peft: {name} is no module in transformers: train with lora:on=ffn")
         form = layout.form(name)
         # peft's B has a row for each output, even where the matrix is stored as [in, out]
         if form is not None and form is not TURNED:
