@@ -5,7 +5,8 @@ of the repository; `make` targets and scripts must exist; other programs must be
 A block under a line `<!-- run -->` (`<!-- run slow -->`: only by `make test-slow`) is executed, of
 ```bash and of ```python;
 those of a page run one after the other in one empty folder that has the repository's `recipes`
-and `docs`; the slow ones in a fresh clone, as a newcomer has it. Links lead to files and headings.
+and `docs`; the slow ones in a fresh clone, as a newcomer has it. A comment line of such a block is
+a line that a command prints. Links lead to files and headings.
 """
 
 from __future__ import annotations
@@ -186,7 +187,8 @@ def test_marked_blocks_run(page, run, tmp_path):
     program.chmod(0o755)
     path = f"{program.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     env = {**os.environ, "PATH": path, "PYTHONPATH": str(root)}
-    script = "\n".join(block.script for block in ALL if (block.page, block.run) == (page, run))
+    marked = [block for block in ALL if (block.page, block.run) == (page, run)]
+    script = "\n".join(block.script for block in marked)
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=folder,
@@ -196,6 +198,9 @@ def test_marked_blocks_run(page, run, tmp_path):
         text=True,
     )
     assert done.returncode == 0, f"{page}:\n{done.stdout[-3000:]}"
+    shell = [block.text for block in marked if block.language == "bash"]
+    outputs = {line[2:] for text in shell for line in text.splitlines() if line.startswith("# ")}
+    assert outputs <= set(done.stdout.splitlines())
 
 
 def prose(page: Path) -> str:
