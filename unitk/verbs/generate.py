@@ -246,19 +246,20 @@ class Generation:
         With --score, the outputs are the targets, and their totals are printed at the end.
         """
         total = None if isinstance(self.inputs, Iterator) else len(self.inputs)
+        is_stream = total is None
         arriving = self.groups(first)
         tally = Tally()
         if not self.chosen.score:
-            if total is None:
+            if is_stream:
                 arriving = inputs.warn_of_blanks(self.generator, arriving)
             else:
                 self.check_inputs(first)
-        filled = total is not None or self.chosen.rerank != "on"
+        filled = not is_stream or self.chosen.rerank != "on"
         with progress(total, first, not self.chosen.interactive) as report:
             for items in arriving:
                 filled = filled or any(item.fills for item in items)
                 answer = partial(self.answer, report=report)
-                if total is None:
+                if is_stream:
                     items, outputs = answer_each(items, answer, self.chosen.interactive)
                 else:
                     outputs = answer(items)
@@ -324,20 +325,7 @@ def check_generate(parsed: config.Parsed) -> Options:
         option = "--sampling" if options.num_samples is None else "--num-samples"
         parsed.idle(f"with {option}", "beam")
     answering.check_words(options.texts)
-    ways = {
-        f"the text {options.texts[0]!r}" if options.texts else "": options.texts,
-        "--input": options.input is not None,
-        "--infill": options.infill is not None,
-        "--interactive": options.interactive,
-        "--num-samples": options.num_samples is not None,
-    }
-    ways_chosen = [name for name, is_chosen in ways.items() if is_chosen]
-    got = f", got {' and '.join(ways_chosen)}" if ways_chosen else ""
-    require(
-        len(ways_chosen) == 1,
-        f"give texts, or one of --input FILE, --infill TEXT, --interactive, --num-samples N{got}",
-    )
-    instead = f"with {ways_chosen[0]}"
+    instead = f"with {find_way(options)}"
     if options.num_samples is not None:
         require(options.sampling, "--num-samples draws texts, so --sampling cannot be off")
         parsed.idle("with --num-samples", "nbest", "truncate", "max_source_len", "rerank")
@@ -364,6 +352,24 @@ def check_generate(parsed: config.Parsed) -> Options:
         options = replace(options, input=Path(file))
     answering.check_output(options)
     return options
+
+
+def find_way(options: Options) -> str:
+    """The one way in which inputs are given, for messages; UsageError for none or several."""
+    ways = {
+        f"the text {options.texts[0]!r}" if options.texts else "": options.texts,
+        "--input": options.input is not None,
+        "--infill": options.infill is not None,
+        "--interactive": options.interactive,
+        "--num-samples": options.num_samples is not None,
+    }
+    chosen = [name for name, is_chosen in ways.items() if is_chosen]
+    got = f", got {' and '.join(chosen)}" if chosen else ""
+    require(
+        len(chosen) == 1,
+        f"give texts, or one of --input FILE, --infill TEXT, --interactive, --num-samples N{got}",
+    )
+    return chosen[0]
 
 
 def read(options: Options) -> Inputs | Path:
