@@ -132,14 +132,17 @@ class Driver(ABC):
         return self.task.prompt(source)
 
     def check_from_nothing(self, asked: str = "--num-samples") -> None:
-        """Raise UsageError unless the model can write where nothing is given, as is `asked`."""
+        """Raise UsageError unless the model can write where nothing is given.
+
+        asked: the option or the input that asks for it, as the message names it.
+        """
         task = self.task
-        arch = self.model.config
         able = [name for name in registry.names("task") if registry.get("task", name).from_nothing]
-        latent = "unitk latent sample draws from its latent"
-        can = latent if arch.latent else f"{', '.join(able)} do"
         fault = f"{asked}: task {task.name} does not write from nothing"
-        require(task.from_nothing, f"{fault}; {can}")
+        cure = f"{', '.join(able)} do"
+        if self.model.config.latent:
+            cure = "unitk latent sample draws from its latent"
+        require(task.from_nothing, f"{fault}; {cure}")
         cure = "give it a source"
         require(not task.trained.pairs, f"{fault}, as its model was trained on pairs: {cure}")
         prompt = self.lay_out([], Constraint(), "")

@@ -344,9 +344,8 @@ def check_generate(parsed: config.Parsed) -> Options:
     require(
         options.score or options.references is None, "--references has no effect without --score"
     )
-    align = options.print_alignment != "off"
     csv = format_to(options.output_format, options.output) == "csv"
-    require(not align or not csv, "--print-alignment has no column in csv")
+    require(not csv or options.print_alignment == "off", "--print-alignment has no column in csv")
     file = options.infill if options.infill and not inputs.has_mark(options.infill) else ""
     if file == "-" or os.path.exists(file):
         options = replace(options, input=Path(file))
