@@ -335,7 +335,10 @@ def value_of(setting: Setting, kind: Any, name: str) -> Any:
     words = setting.words
     is_list = get_origin(kind) is tuple
     if len(words) > 1 and not is_list:
-        raise UsageError(f"{name} is given twice: {words[0]} and {words[1]}")
+        raise UsageError(
+            f"{name} is given twice: {'on' if words[0] is None else words[0]} and "
+            f"{'on' if words[1] is None else words[1]}"
+        )
     if is_list and setting.where == UNFLAGGED:
         # words without a flag are not split at commas
         return tuple(parse_value(word, get_args(kind)[0], name) for word in words)
@@ -371,7 +374,11 @@ def _unknown(
         bare = next((name for name in BARE if name in flat), "")
         return [
             f"unexpected word {word!r}: options begin with --"
-            + (f"; did you mean --{bare} {word}?" if bare else "")
+            + (
+                f"; did you mean {'-' if str(word).startswith('-') else f'--{bare} '}{word}?"
+                if bare
+                else ""
+            )
             for word in setting.words
         ]
     where = "" if setting.where.startswith("-") else f" (in {setting.where})"
