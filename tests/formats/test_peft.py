@@ -219,6 +219,31 @@ def test_a_model_without_adapter_does_not_leave(kit, run, tmp_path):
     assert not (tmp_path / "there").exists()
 
 
+def test_an_adapter_with_further_tokens_is_told_apart(hf, kit, run, tmp_path):
+    """Its tokens would be read as those of the base, and its rows as those of other tokens."""
+    there = kit.from_unitk(run("lm", "gpt2_tiny"), "peft", tmp_path / "there")
+    tokenizer = hf.AutoTokenizer.from_pretrained(there / "base")
+    tokenizer.save_pretrained(there)
+    kit.to_unitk("peft", there, tmp_path / "same")
+    file = there / "adapter_model.safetensors"
+    tensors = read_tensors(file)
+    rows = read_tensors(there / "base" / "model.safetensors")["transformer.wte.weight"]
+    name = "base_model.model.transformer.wte{}.weight"
+    # peft stores some tensors twice
+    copies = {name.format(copy): rows for copy in ("", ".modules_to_save", ".original_module")}
+    file.unlink()
+    write_safetensors({**tensors, **{k: v.clone() for k, v in copies.items()}}, file)
+    kit.to_unitk("peft", there, tmp_path / "rows")
+    file.unlink()
+    write_safetensors({**tensors, name.format(""): torch.cat([rows, rows[:2]])}, file)
+    with pytest.raises(CheckpointError, match="wte.weight has shape .*merge"):
+        kit.to_unitk("peft", there, tmp_path / "more")
+    tokenizer.add_tokens(["<first>"])
+    tokenizer.save_pretrained(there)
+    with pytest.raises(CheckpointError, match="there: .*tokenizer.*merge"):
+        kit.to_unitk("peft", there, tmp_path / "other")
+
+
 def test_maps_that_are_no_modules_do_not_leave(peft, hf, kit, run, tmp_path):
     """XLNet's feed-forward parts are modules; its maps of attention are not."""
     with pytest.raises(UsageError, match="--to peft: .*rel_attn.*on=ffn"):

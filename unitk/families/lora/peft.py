@@ -45,6 +45,7 @@ from unitk.options.fields import parse_named
 from unitk.registry import register
 from unitk.training.saving.checkpoint import Loaded
 from unitk.training.saving.weights import weights_of
+from unitk.vocab.open import is_released, open_vocab
 
 CONFIG = "adapter_config.json"
 WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
@@ -65,6 +66,9 @@ UNMERGED = "lora_bias", "arrow_config", "alora_invocation_tokens", "layer_replic
 BEGINNINGS = (True, False, "gaussian", "eva", "orthogonal", "mica")
 """First weights of an adapter that leave those of its base as they are."""
 MOVED = "training began with other weights than the base's; merge the adapter in peft"
+MERGED = "merge the adapter in peft, and save the tokenizer beside the model"
+COPIES = ".modules_to_save.", ".original_module."
+"""In names of what peft has stored a second time, of a base with further embeddings."""
 PAIRS = {"A.weight": "B.weight", "embedding_A": "embedding_B"}
 """What the names of A and B of a matrix, or of a table of embeddings, end in."""
 
@@ -207,6 +211,10 @@ def find(path: Path, vocab: Path | None) -> StoredModel:
     if (begins := adapter.get("init_lora_weights", True)) not in BEGINNINGS:
         raise CheckpointError(f"{where}: init_lora_weights is {begins!r}: {MOVED}")
     base = find_folder(_base(path, adapter), vocab)
+    if vocab is None and base.vocab is not None and is_released(path):
+        pieces = [one.pieces(range(len(one))) for one in (open_vocab(path), base.vocab)]
+        if pieces[0] != pieces[1]:
+            raise CheckpointError(f"{path}: its tokenizer has other tokens than its base: {MERGED}")
     weights = find_file(path, WEIGHTS, "adapter")
     # peft gives each of several tied matrices its own values
     copies = base.layout.copies
@@ -231,12 +239,18 @@ def add(
 ) -> dict[str, Tensor]:
     """The tensors of a base with those of an adapter, which is stored in the file `path`."""
     stored = {
-        name.removeprefix(WRAPPED).replace(".base_layer.", "."): stored[name] for name in stored
+        name.removeprefix(WRAPPED).replace(".base_layer.", "."): stored[name]
+        for name in stored
+        if not any(part in name for part in COPIES)
     }
     tensors = dict(base)
     used = set[str]()
     for name in (name for name in stored if ".lora_" not in name):
-        tensors[_full_name(name, tensors, path)] = stored[name]
+        whole = _full_name(name, tensors, path)
+        own, known = (list(one[key].shape) for one, key in ((stored, name), (tensors, whole)))
+        if own != known:
+            raise CheckpointError(f"{path}: {name} has shape {own}, but its base {known}: {MERGED}")
+        tensors[whole] = stored[name]
         used.add(name)
     for name, lower in stored.items():
         module, _, leaf = name.partition(".lora_")
