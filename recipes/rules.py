@@ -1,7 +1,7 @@
-"""Summaries and questions by rule: what a model must beat before it has learnt anything.
+"""Summaries and questions by rule: baselines without a model.
 
-`announcing` is one regular expression over the sentences of an abstract. `template` puts the word
-that asks for an answer of its kind in front of the words around it.
+`find_announcement` is one regular expression over the sentences of an abstract. `write_question`
+puts the word that asks for an answer of its kind in front of the words around it.
 """
 
 import re
@@ -21,16 +21,16 @@ PLACE = re.compile(r"\b(?:in|at|from|to|near|into)(?: the)?\s*$")
 NAME = re.compile(r"^(?:[A-Z][\w.'-]*)(?: (?:[A-Z][\w.'-]*|of|the|de|von))*$")
 MARKS = re.compile(r"""[,;:.?!"()]""")
 LONGEST = 13
-"""Words of a question beside the one that asks."""
+"""Most words of a question, without its question word."""
 
 
-def announcing(sentences: list[str]) -> str:
+def find_announcement(sentences: list[str]) -> str:
     """The first sentence that announces what is proposed or shown, else the first."""
     return next(filter(ANNOUNCES.search, sentences), sentences[0])
 
 
-def asking(answer: str, before: str) -> str:
-    """The word that asks for such an answer after such words."""
+def choose_question_word(answer: str, before: str) -> str:
+    """The question word for an answer, which stands behind the words `before`."""
     if YEAR.search(answer) or MONTH.search(answer):
         return "when" if len(answer.split()) > 1 else "in what year"
     if DIGIT.search(answer):
@@ -40,11 +40,11 @@ def asking(answer: str, before: str) -> str:
     return "who" if NAME.match(answer) and " " in answer else "what"
 
 
-def template(answer: str, sentence: str) -> str:
-    """What asks for the answer, and the words of its sentence that are nearest to it."""
+def write_question(answer: str, sentence: str) -> str:
+    """A question word, and the words of the sentence that are nearest to the answer."""
     before, _, after = sentence.partition(answer)
     left, right = (MARKS.sub("", part).split() for part in (before, after))
     half = LONGEST // 2
     left = left[-max(half, LONGEST - len(right)) :]
     words = [*left, *right[: max(half, LONGEST - len(left))]][:LONGEST]
-    return " ".join([asking(answer, before), *words, "?"]).lower()
+    return " ".join([choose_question_word(answer, before), *words, "?"]).lower()

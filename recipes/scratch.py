@@ -3,7 +3,7 @@
 Prints options of `unitk train`, one a line: the architecture, and how texts are read.
 """
 
-from stages import arguments
+from stages import parse_arguments
 
 from unitk.options.config import flag
 from unitk.training.start import parse_train
@@ -20,4 +20,4 @@ def main(checkpoint: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*arguments(__doc__, checkpoint=str))
+    main(*parse_arguments(__doc__, checkpoint=str))

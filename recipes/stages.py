@@ -1,4 +1,4 @@
-"""What the scripts of the recipes share; stages.sh puts their folder on PYTHONPATH."""
+"""Functions that scripts of several recipes share; stages.sh puts this folder on PYTHONPATH."""
 
 import argparse
 import gzip
@@ -26,8 +26,8 @@ GLUE = {
 """Figures of each set, as GLUE reports them (Wang et al. 2019, arXiv 1804.07461, table 1)."""
 
 
-def arguments(about: str | None, **kinds: Any) -> Iterable[Any]:
-    """The arguments of a script in their order; of a kind in a list there are any number."""
+def parse_arguments(about: str | None, **kinds: Any) -> Iterable[Any]:
+    """The arguments of a script, in order: name -> type, or [type] for any number of values."""
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=about, formatter_class=raw)
     for name, kind in kinds.items():
@@ -54,36 +54,36 @@ def open_packed(path: Path, mode: str = "rt", **how: Any) -> IO[Any]:
     return gzip.open(path, mode, **how) if path.suffix == ".gz" else path.open(mode, **how)
 
 
-def records(path: Path) -> list[dict[str, Any]]:
-    """What `unitk generate --output-format jsonl` wrote."""
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    """The records of a file of json lines, such as those of `unitk generate`."""
     with path.open(encoding="utf-8") as file:  # splitlines cuts at what stands within a text, too
         return [json.loads(line) for line in file]
 
 
-def outputs(run: Path) -> list[str]:
+def read_outputs(run: Path) -> list[str]:
     """The best output for every source of RUN/written.jsonl."""
-    return [record["outputs"][0]["text"] for record in records(run / "written.jsonl")]
+    return [record["outputs"][0]["text"] for record in read_jsonl(run / "written.jsonl")]
 
 
-def save(run: Path, **texts: Iterable[str]) -> None:
+def save_texts(run: Path, **texts: Iterable[str]) -> None:
     """Write lists of texts as RUN/NAME.txt, a text a line."""
     for name, lines in texts.items():
         ended = [line.replace("\n", " ") + "\n" for line in lines]
         (run / f"{name}.txt").write_text("".join(ended), encoding="utf-8")
 
 
-def events(run: Path, kind: str) -> list[dict[str, Any]]:
+def read_stage_events(run: Path, kind: str) -> list[dict[str, Any]]:
     """The events of a kind in the log of a run or a stage."""
     return [event for event in read_events(run / "log.jsonl") if event["kind"] == kind]
 
 
-def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Markdown of a table."""
+def markdown_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
     lines = [f"| {' | '.join(cells)} |" for cells in (titles, ["---"] * len(titles), *rows)]
     return "\n".join(lines) + "\n"
 
 
-def publish(run: Path, text: str) -> None:
+def publish_table(run: Path, text: str) -> None:
     """Write a table as RUN/table.md, and print it."""
     (run / "table.md").write_text(text, encoding="utf-8")
     print("\n" + text, end="")
@@ -95,29 +95,29 @@ def scores_in(path: Path) -> dict[str, Any]:
     return dict(scores)
 
 
-def majority(run: Path, name: str = "") -> float:
+def score_majority(run: Path, name: str = "") -> float:
     """The accuracy of the class that is most frequent in training, in per cent."""
     train, test = (
-        [record["label"] for record in records(run / "text" / f"{name}{part}.jsonl")]
+        [record["label"] for record in read_jsonl(run / "text" / f"{name}{part}.jsonl")]
         for part in ("train", "test")
     )
     [(commonest, _)] = Counter(train).most_common(1)
     return 100 * test.count(commonest) / len(test)
 
 
-def examples(count: int, show: Callable[..., str], *columns: Sequence[Any]) -> list[str]:
-    """What `show` makes of some numbered rows of the columns, from all over them."""
+def show_examples(count: int, show: Callable[..., str], *columns: Sequence[Any]) -> list[str]:
+    """`show(number, *row)` for `count` rows of the columns, at equal distances."""
     rows = list(zip(*columns, strict=True))
     some = rows[:: max(1, len(rows) // count)][:count]
     return [show(number, *row) for number, row in enumerate(some, start=1)]
 
 
-def training(run: Path) -> str:
+def describe_stages(run: Path) -> str:
     """What each stage read and how long it took, in Markdown."""
     lines = []
     for stage in ("pretrain", "finetune"):
         if (run / stage).is_dir():
-            train, valid = (events(run / stage, kind)[-1] for kind in ("train", "valid"))
+            train, valid = (read_stage_events(run / stage, kind)[-1] for kind in ("train", "valid"))
             lines.append(
                 f"- {stage}: {train['step']:,} updates, {train['tokens']:,} tokens,"
                 f" {train['seconds']:.0f} s; validation loss {valid['valid/loss']:.3f}\n"
@@ -125,10 +125,10 @@ def training(run: Path) -> str:
     return "".join(lines)
 
 
-def trivial(run: Path, name: str) -> dict[str, Any]:
+def score_trivial(run: Path, name: str) -> dict[str, Any]:
     """Scores of one label for every text: the class most frequent in training, or the mean."""
     train, dev = (
-        [record["label"] for record in records(run / "text" / f"{name}.{part}.jsonl")]
+        [record["label"] for record in read_jsonl(run / "text" / f"{name}.{part}.jsonl")]
         for part in ("train", "dev")
     )
     if name == "stsb":
@@ -138,7 +138,7 @@ def trivial(run: Path, name: str) -> dict[str, Any]:
     return classes([commonest] * len(dev), dev).figures
 
 
-def answered_in(pair: PairText) -> str:
+def find_answer_sentence(pair: PairText) -> str:
     """The sentence of SQuAD's passage in which the answer begins."""
     passage = pair.source[-1]
     first, _ = pair.focus or (0, 0)

@@ -18,7 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from stages import arguments, events, table
+from stages import markdown_table, parse_arguments, read_stage_events
 
 TITLES = "task arch optimizer rate change updates 1/4 1/2 3/4 end share of".split()
 RATE = re.compile(r"([\d.]*\d(?:[eE][-+]?\d+)?)\.?(.*)")
@@ -51,7 +51,10 @@ def read(run: Path, name: str) -> Row:
     """The row of a finished run, whose name is TASK.ARCH.OPTIMIZER.RATE[.CHANGE][@UPDATES]."""
     task, arch, optimizer, rest = name.partition("@")[0].split(".", 3)
     rate, change = RATE.fullmatch(rest).groups()
-    curve = [(event["step"], event["valid/loss"]) for event in events(run / "rows" / name, "valid")]
+    curve = [
+        (event["step"], event["valid/loss"])
+        for event in read_stage_events(run / "rows" / name, "valid")
+    ]
     return Row(task, arch, optimizer, rate, change, curve)
 
 
@@ -100,10 +103,10 @@ def main(run: Path) -> None:
         losses = [f"{loss:.3f}" for loss in [*parts, row.last]]
         words = [f"`{word}`" for word in (row.task, row.arch, row.optimizer)]
         cells.append([*words, row.rate, row.change, str(row.updates), *losses, share, name])
-    text = table(TITLES, cells)
+    text = markdown_table(TITLES, cells)
     (run / "table.md").write_text(text)
     print(text, end="")
 
 
 if __name__ == "__main__":
-    main(*arguments(__doc__, run=Path))
+    main(*parse_arguments(__doc__, run=Path))

@@ -11,7 +11,7 @@ import json
 from collections import defaultdict
 from pathlib import Path
 
-from stages import arguments, records
+from stages import parse_arguments, read_jsonl
 
 from unitk.files import create
 
@@ -24,7 +24,7 @@ def chosen(pair: dict) -> str:
 def main(scores: Path, predictions: Path) -> None:
     """Write the file."""
     sets = defaultdict(list)
-    for pair in records(scores):
+    for pair in read_jsonl(scores):
         own = sets[pair["set"]]
         own.append({"id": f"{pair['set']}_{len(own)}", "pred": chosen(pair)})
     entries = {name: {"predictions": own} for name, own in sets.items()}
@@ -32,4 +32,4 @@ def main(scores: Path, predictions: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(*arguments(__doc__, scores=Path, predictions=Path))
+    main(*parse_arguments(__doc__, scores=Path, predictions=Path))

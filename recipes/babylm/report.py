@@ -11,7 +11,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 from matplotlib import pyplot
-from stages import arguments, events, table
+from stages import markdown_table, parse_arguments, read_stage_events
 
 from unitk.training.saving.folder import find_checkpoint
 from unitk.training.saving.state import read_state
@@ -25,7 +25,7 @@ JUDGES = {"lm": "BLiMP, causal", "mlm": "BLiMP, masked"}
 
 def rows(run):
     """A record for each checkpoint, in the order of their words."""
-    valid, lines = events(run / "train", "valid"), []
+    valid, lines = read_stage_events(run / "train", "valid"), []
     for link in (run / "train").glob("words_*"):
         state = read_state(find_checkpoint(link))
         last = [event for event in valid if event["step"] <= state["step"]][-1:]
@@ -102,7 +102,7 @@ def main(run):
     columns = ("words", "updates", "loss, causal", "loss, masked", *judges)
     titles = [title for title in columns if any(title in row for row in results)]
     shown = [[cell(row.get(title, "")) for title in titles] for row in results]
-    text = table(titles, shown) + all_pairs([folder / MAIN for folder in seeds or [run]])
+    text = markdown_table(titles, shown) + all_pairs([folder / MAIN for folder in seeds or [run]])
     (run / "table.md").write_text(text)
     (run / "table.json").write_text(json.dumps(results, indent=1) + "\n")
     if judged := [title for title in JUDGES.values() if title in titles]:
@@ -111,4 +111,4 @@ def main(run):
 
 
 if __name__ == "__main__":
-    main(*arguments(__doc__, run=Path))
+    main(*parse_arguments(__doc__, run=Path))

@@ -15,7 +15,17 @@ from pathlib import Path
 from statistics import mean, variance
 
 import numpy as np
-from stages import GLUE, answered_in, arguments, events, outputs, records, scores_in, table, trivial
+from stages import (
+    GLUE,
+    find_answer_sentence,
+    markdown_table,
+    parse_arguments,
+    read_jsonl,
+    read_outputs,
+    read_stage_events,
+    score_trivial,
+    scores_in,
+)
 
 from unitk.comparison.bootstrap import difference, interval
 from unitk.data.corpus.folders import corpus_vocab, open_corpus
@@ -64,26 +74,26 @@ def figures(run: Path, name: str, references: list[list[str]]) -> Figures:
     row, figures = run / "rows" / name, Figures()
     seconds = []
     if (row / ".pretrain").exists():
-        figures["loss"] = events(row / "pretrain", "valid")[-1]["valid/loss"]
-        seconds.append(events(row / "pretrain", "train")[-1]["seconds"])
+        figures["loss"] = read_stage_events(row / "pretrain", "valid")[-1]["valid/loss"]
+        seconds.append(read_stage_events(row / "pretrain", "train")[-1]["seconds"])
     if (row / "blimp.json").exists():
         figures["BLiMP"] = json.loads((row / "blimp.json").read_text())["mean_of_sets"]
     if (row / "lambada.json").exists():
         figures["LAMBADA"] = json.loads((row / "lambada.json").read_text())["accuracy"]
     for stage, title in (("questions", "QG loss"), ("summaries", "TLDR loss")):
         if (row / stage / ".finetune").exists():
-            valid = events(row / stage / "finetune", "valid")
+            valid = read_stage_events(row / stage / "finetune", "valid")
             figures[title] = min(event["valid/loss"] for event in valid)
-            seconds.append(events(row / stage / "finetune", "train")[-1]["seconds"])
+            seconds.append(read_stage_events(row / stage / "finetune", "train")[-1]["seconds"])
     if (row / "questions" / ".generate").exists():
-        figures |= asked(outputs(row / "questions"), run)
+        figures |= asked(read_outputs(row / "questions"), run)
     if (row / "summaries" / ".generate").exists():
-        figures |= summed(outputs(row / "summaries"), references)
+        figures |= summed(read_outputs(row / "summaries"), references)
     for name, (figure, *_) in GLUE.items():
         if (row / f"{name}.json").exists():
             scores = scores_in(row / f"{name}.json")
             figures[name] = scores[figure]
-            seconds.append(events(row / name, "train")[-1]["seconds"])
+            seconds.append(read_stage_events(row / name, "train")[-1]["seconds"])
     return figures | ({"minutes": sum(seconds) / 60} if seconds else {})
 
 
@@ -116,12 +126,12 @@ def baselines(
         split_sentences(pair.source[-1], "punct")[0]
         for pair in read_records(test, Fields(("source",), ("target",)))
     ]
-    copied = [answered_in(pair) for pair in read_squad(run / "test.json")]
+    copied = [find_answer_sentence(pair) for pair in read_squad(run / "test.json")]
     sets = [name for name in GLUE if (run / "text" / f"{name}.dev.jsonl").exists()]
     return {
         "unigram": unigram(run, blimp),
         "chance; commonest label": {"BLiMP": 50.0, "LAMBADA": 0.0}
-        | {name: trivial(run, name)[GLUE[name][0]] for name in sets},
+        | {name: score_trivial(run, name)[GLUE[name][0]] for name in sets},
         "the answer's sentence": asked(copied, run),
         "first sentence": summed(leads, references),
     }
@@ -166,7 +176,7 @@ def figure_table(named: dict[str, Figures], first: str = "") -> str:
         ]
         for name, figures in named.items()
     ]
-    return table([first, *titles], lines)
+    return markdown_table([first, *titles], lines)
 
 
 def seeds_of(runs: dict[str, list[float]]) -> str:
@@ -183,7 +193,7 @@ def items(run: Path, name: str, references: list[list[str]]) -> dict[str, Items]
     """The items of those figures of a row that are means: pairs of BLiMP, summaries."""
     row, items = run / "rows" / name, dict[str, Items]()
     if (row / "pairs.jsonl").exists():
-        pairs = [*records(row / "pairs.jsonl")]
+        pairs = [*read_jsonl(row / "pairs.jsonl")]
         better, _ = score_pairs(
             np.array([(pair["score_good"], pair["score_bad"]) for pair in pairs])
         )
@@ -191,7 +201,7 @@ def items(run: Path, name: str, references: list[list[str]]) -> dict[str, Items]
         _, of, sizes = np.unique(sets, return_inverse=True, return_counts=True)
         items["BLiMP"] = 100 * better, 1 / sizes[of]  # each set counts once
     if (row / "summaries" / ".generate").exists():
-        written = zip(outputs(row / "summaries"), references, strict=True)
+        written = zip(read_outputs(row / "summaries"), references, strict=True)
         scores = [summed([text], [several])["R-1"] for text, several in written]
         items["R-1"] = np.array(scores), np.ones(len(scores))
     return items
@@ -238,7 +248,7 @@ def interval_table(intervals: dict[str, dict[str, dict[str, object]]]) -> str:
             lines.append([f"`{name}`", title, str(seeds), cells[0].removeprefix("mean: ")])
             lines[-1].append("; ".join(cells[1:]))
     head = ["objective", "", "seeds", "mean [95 % of draws]", "differences"]
-    return table(head, lines) if lines else ""
+    return markdown_table(head, lines) if lines else ""
 
 
 def verdicts(runs: Runs, copied: Figures, spread: Figures) -> list[str]:
@@ -281,7 +291,7 @@ def phenomena(run: Path, names: Sequence[str]) -> str:
         [term, *(f"{means_of[term]:.1f}" for means_of in runs.values())]
         for term in dict.fromkeys(term for means_of in runs.values() for term in means_of)
     ]
-    return table(["BLiMP", *(f"`{name}`" for name in runs)], lines)
+    return markdown_table(["BLiMP", *(f"`{name}`" for name in runs)], lines)
 
 
 def tried_rates(run: Path) -> dict[str, dict[str, float | None]]:
@@ -306,7 +316,7 @@ def rate_table(losses_of: dict[str, dict[str, float | None]]) -> str:
         marks = ["**" * (losses.get(r) is not None and losses[r] == best) for r in rates]
         lines.append([f"`{name}`", *(f"{m}{c}{m}" for m, c in zip(marks, cells, strict=True))])
     note = f"\nNo rate beyond the best one was tried: {', '.join(edges)}.\n" * bool(edges)
-    return table(["rates tried", *rates], lines) + note if lines else ""
+    return markdown_table(["rates tried", *rates], lines) + note if lines else ""
 
 
 def held_equal(run: Path, names: Sequence[str]) -> dict[str, Figures]:
@@ -319,7 +329,7 @@ def held_equal(run: Path, names: Sequence[str]) -> dict[str, Figures]:
         objective, folder = name.rpartition("-")[0], run / "rows" / name
         counts = run / "counts" / f"{objective.partition('@')[0]}.json"
         if objective not in equal and (folder / ".pretrain").exists() and counts.exists():
-            updates = events(folder / "pretrain", "train")[-1]["step"]
+            updates = read_stage_events(folder / "pretrain", "train")[-1]["step"]
             per_update = json.loads(counts.read_text())
             equal[objective] = {
                 "updates": updates,
@@ -344,7 +354,7 @@ def equal_table(figures: dict[str, Figures]) -> str:
         lines.append([f"`{objective}`", *cells])
     head = ["pre-training (times `lm`)", "updates", "tokens, M", "slots, M", "slots a token"]
     head += ["labels, M", "labels a token", "computing, Tflop"]
-    return table(head, lines) if lines else ""
+    return markdown_table(head, lines) if lines else ""
 
 
 def fertility(run: Path) -> str:
@@ -431,4 +441,4 @@ def main(run: Path, test: Path, blimp: Path, names: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(*arguments(__doc__, run=Path, summaries=Path, blimp=Path, rows=[str]))
+    main(*parse_arguments(__doc__, run=Path, summaries=Path, blimp=Path, rows=[str]))

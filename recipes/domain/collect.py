@@ -16,7 +16,7 @@ import json
 import random
 from pathlib import Path
 
-from stages import arguments, find_file, open_packed
+from stages import find_file, open_packed, parse_arguments
 
 LABELLED = 3000
 """Phrases that labelled ones are drawn from."""
@@ -56,4 +56,4 @@ def main(folder: Path, dest: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(*arguments(__doc__, folder=Path, dest=Path))
+    main(*parse_arguments(__doc__, folder=Path, dest=Path))

@@ -6,7 +6,7 @@ import json
 import random
 from pathlib import Path
 
-from stages import arguments
+from stages import parse_arguments
 
 WHAT = "plot cast film music story ending".split()
 SAYS = {0: "dull flat slow weak".split(), 1: "fresh warm bright lovely".split()}
@@ -29,4 +29,4 @@ def main(dest: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(*arguments(__doc__, dest=Path))
+    main(*parse_arguments(__doc__, dest=Path))

@@ -13,7 +13,7 @@ import json
 from itertools import chain
 from pathlib import Path
 
-from stages import arguments, find_file
+from stages import find_file, parse_arguments
 
 from unitk.data.files.pairs import Fields, read_records
 from unitk.data.files.readers import records
@@ -48,4 +48,4 @@ def main(folder: Path, dest: Path, prompts: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(*arguments(__doc__, folder=Path, dest=Path, prompts=[str]))
+    main(*parse_arguments(__doc__, folder=Path, dest=Path, prompts=[str]))

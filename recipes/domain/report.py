@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from stages import arguments, publish, table
+from stages import markdown_table, parse_arguments, publish_table
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -99,8 +99,8 @@ def main(run: Path, count: int, draws: int) -> None:
             learn = by_states(states, labels, train)
             shares = accuracies(learn, labels, train, count, draws)
             rows.append([f"{title}, {kind}", show(shares)])
-    publish(run, table([f"{count} labels, {draws} draws", "right, %"], rows))
+    publish_table(run, markdown_table([f"{count} labels, {draws} draws", "right, %"], rows))
 
 
 if __name__ == "__main__":
-    main(*arguments(__doc__, run=Path, count=int, draws=int))
+    main(*parse_arguments(__doc__, run=Path, count=int, draws=int))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from stages import arguments, events, publish, table
+from stages import markdown_table, parse_arguments, publish_table, read_stage_events
 
 from unitk.data.batching import draw
 from unitk.training.start import parse_train, prepare
@@ -41,7 +41,7 @@ def main(run: Path, rows: list[str]) -> None:
     """Print and write the table."""
     names, lines = ["mlm", "capital", "document", "order", "distance", "discourse"], []
     for row in rows:
-        last = events(run / row, "valid")[-1]
+        last = read_stage_events(run / row, "valid")[-1]
         shares = [last.get(f"valid/{name}/correct") for name in names]
         lines.append([row, f"{last['step']:,}", *map(cell, shares)])
     joint = next((row for row in rows if row in JOINT), rows[0])
@@ -49,8 +49,8 @@ def main(run: Path, rows: list[str]) -> None:
     majority = [cell(counts_of[name][1]) if name in counts_of else "" for name in names]
     answers = [f"{counts_of[name][0]:,}" if name in counts_of else "" for name in names]
     lines += [["most frequent class", "", *majority], [f"answers ({joint})", "", *answers]]
-    publish(run, table(["learning", "updates", *names], lines))
+    publish_table(run, markdown_table(["learning", "updates", *names], lines))
 
 
 if __name__ == "__main__":
-    main(*arguments(__doc__, run=Path, rows=[str]))
+    main(*parse_arguments(__doc__, run=Path, rows=[str]))

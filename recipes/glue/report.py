@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stages import GLUE, arguments, publish, scores_in, table, trivial
+from stages import GLUE, markdown_table, parse_arguments, publish_table, score_trivial, scores_in
 
 ROWS = {
     "scratch": "scratch",
@@ -23,13 +23,15 @@ def main(run: Path, sets: list[str]) -> None:
         cells = [ROWS.get(row, row)]
         for name in sets:
             if row.startswith("majority"):
-                scores = trivial(run, name)
+                scores = score_trivial(run, name)
             else:
                 scores = scores_in(run / name / f"{row}.json")
             cells.append(" / ".join(f"{scores[figure]:.1f}" for figure in GLUE[name]))
         lines.append(cells)
-    publish(run, table(["", *(f"{name} {' / '.join(GLUE[name])}" for name in sets)], lines))
+    publish_table(
+        run, markdown_table(["", *(f"{name} {' / '.join(GLUE[name])}" for name in sets)], lines)
+    )
 
 
 if __name__ == "__main__":
-    main(*arguments(__doc__, run=Path, sets=[str]))
+    main(*parse_arguments(__doc__, run=Path, sets=[str]))

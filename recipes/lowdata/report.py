@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from stages import arguments, majority, publish, table
+from stages import markdown_table, parse_arguments, publish_table, score_majority
 
 SCORE = "test/class/correct"
 
@@ -19,11 +19,11 @@ def cell(path: Path) -> str:
 
 def main(run: Path, models: list[str], labels: list[str]) -> None:
     """Print and write the table."""
-    rows = [["majority class", *[f"{majority(run):.1f}"] * len(labels)]]
+    rows = [["majority class", *[f"{score_majority(run):.1f}"] * len(labels)]]
     for model in models:
         rows.append([model, *(cell(run / f"{model}-{n}" / "seeds.json") for n in labels)])
-    publish(run, table(["labels a class", *labels], rows))
+    publish_table(run, markdown_table(["labels a class", *labels], rows))
 
 
 if __name__ == "__main__":
-    main(*arguments(__doc__, run=Path, models=str.split, labels=[str]))
+    main(*parse_arguments(__doc__, run=Path, models=str.split, labels=[str]))

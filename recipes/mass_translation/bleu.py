@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 import torch
-from stages import arguments
+from stages import parse_arguments
 
 import unitk
 from unitk.metrics.bleu import bleu
@@ -29,4 +29,4 @@ def main(run: Path, sources: Path, references: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(*arguments(__doc__, run=Path, sources=Path, references=Path))
+    main(*parse_arguments(__doc__, run=Path, sources=Path, references=Path))

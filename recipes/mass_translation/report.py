@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from stages import arguments, events, publish, table
+from stages import markdown_table, parse_arguments, publish_table, read_stage_events
 
 from unitk.metrics.bleu import bleu
 
@@ -36,7 +36,7 @@ def curve(run: Path, stage: str) -> str:
     """BLEU of the checkpoints of a stage, each behind its epoch."""
     # pairs are read in both directions, too
     first, second = texts_of(run, "mono" if stage in ("back", "unsupervised") else "pairs")
-    last = events(run / stage, "train")[-1]
+    last = read_stage_events(run / stage, "train")[-1]
     rate = last["texts"] / last["step"] / (len(first) + len(second))
     scores = json.loads((run / f"{stage}.bleu.json").read_text())
     return ", ".join(f"{int(step) * rate:.3g}: {value:.1f}" for step, value in scores.items())
@@ -50,16 +50,16 @@ def main(run: Path, rows: list[str]) -> None:
     for row in rows:
         stages = STAGES.get(row, [row])
         final = [*json.loads((run / f"{stages[-1]}.bleu.json").read_text()).values()][-1]
-        spent = sum(events(run / stage, "train")[-1]["seconds"] for stage in stages)
+        spent = sum(read_stage_events(run / stage, "train")[-1]["seconds"] for stage in stages)
         curves = "; then ".join(curve(run, stage) for stage in stages)
         lines.append([ABOUT[row], f"{final:.1f}", curves, f"{spent / 60:.1f}"])
-    text = table(["", "BLEU", "epoch: BLEU", "minutes"], lines)
+    text = markdown_table(["", "BLEU", "epoch: BLEU", "minutes"], lines)
     if rows != ["scratch"]:
-        event = events(run / "pretrain", "train")[-1]
+        event = read_stage_events(run / "pretrain", "train")[-1]
         spent = f"{event['seconds'] / 60:.1f} minutes"
         text += f"\nMASS: {event['step']:,} updates, {event['texts']:,} texts in all, {spent}.\n"
-    publish(run, text)
+    publish_table(run, text)
 
 
 if __name__ == "__main__":
-    main(*arguments(__doc__, run=Path, rows=[str]))
+    main(*parse_arguments(__doc__, run=Path, rows=[str]))

@@ -28,7 +28,7 @@ from unitk.vocab.base import Vocab
 
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent))
-from stages import events, table  # noqa: E402
+from stages import markdown_table, read_stage_events  # noqa: E402
 
 
 def main() -> None:
@@ -77,11 +77,11 @@ def about(state: dict, size: int) -> str:
 
 def curve(run: Path) -> str:
     """A table of about ten validations, the last one among them."""
-    validations = events(run, "valid")
+    validations = read_stage_events(run, "valid")
     some = validations[:: -max(1, len(validations) // 10)][::-1]
     losses = [key for key in some[-1] if key.endswith("/loss")]
     rows = [[f"{event['step']:,}", *(f"{event[key]:.3f}" for key in losses)] for event in some]
-    return table(["update", *losses], rows)
+    return markdown_table(["update", *losses], rows)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
-from stages import arguments, publish, records, scores_in, table
+from stages import markdown_table, parse_arguments, publish_table, read_jsonl, scores_in
 
 from unitk.metrics.labels import tags
 
@@ -15,7 +15,7 @@ FIGURES = "precision", "recall", "f1", "accuracy"
 
 def trivial(run: Path, name: str) -> dict[str, dict[str, Any]]:
     """Scores of the tag most frequent in training, and of that of each word."""
-    train, test = (records(run / "text" / f"{name}.{part}.jsonl") for part in ("train", "test"))
+    train, test = (read_jsonl(run / "text" / f"{name}.{part}.jsonl") for part in ("train", "test"))
     every: Counter[str] = Counter()
     of_word: dict[str, Counter[str]] = defaultdict(Counter)
     for sentence in train:
@@ -43,8 +43,8 @@ def main(run: Path, sets: list[str]) -> None:
             rows[row] = scores_in(run / name / f"{row}.json")
         for row, scores in rows.items():
             lines.append([name, row, *(f"{scores[figure]:.1f}" for figure in FIGURES)])
-    publish(run, table(["set", "", *FIGURES[:3], "accuracy of tags"], lines))
+    publish_table(run, markdown_table(["set", "", *FIGURES[:3], "accuracy of tags"], lines))
 
 
 if __name__ == "__main__":
-    main(*arguments(__doc__, run=Path, sets=[str]))
+    main(*parse_arguments(__doc__, run=Path, sets=[str]))

@@ -13,7 +13,7 @@ import math
 from pathlib import Path
 
 import torch
-from stages import arguments
+from stages import parse_arguments
 
 from unitk.models.model import build
 from unitk.options.config import parse
@@ -82,4 +82,4 @@ def main(folder: Path, set: str, options: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(*arguments(__doc__, folder=Path, set=str, options=[str]))
+    main(*parse_arguments(__doc__, folder=Path, set=str, options=[str]))

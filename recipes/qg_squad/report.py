@@ -10,8 +10,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rules import template
-from stages import answered_in, arguments, examples, outputs, save, table, training
+from rules import write_question
+from stages import (
+    describe_stages,
+    find_answer_sentence,
+    markdown_table,
+    parse_arguments,
+    read_outputs,
+    save_texts,
+    show_examples,
+)
 
 from unitk.data.files.lines import read_lines
 from unitk.data.files.pairs import PairText
@@ -32,7 +40,9 @@ def scores(written: list[str], pairs: list[PairText], questions: Path) -> dict[s
     by_input = [" ".join(pair.source) for pair in pairs]
     rows = {
         "passage and answer": qg(hypotheses, references, by_input).figures,
-        "sentence of the answer": qg(hypotheses, references, [*map(answered_in, pairs)]).figures,
+        "sentence of the answer": qg(
+            hypotheses, references, [*map(find_answer_sentence, pairs)]
+        ).figures,
     }
     files = [questions / f"nqg-{side}-test.txt.gz" for side in ("tgt", "src")]
     if all(path.is_file() for path in files):
@@ -55,14 +65,16 @@ def example(number: int, pair: PairText, written: str) -> str:
 
 def main(run: Path, questions: Path) -> None:
     """Print the table and write everything."""
-    written = [text.lower() for text in outputs(run)]
+    written = [text.lower() for text in read_outputs(run)]
     pairs = list(read_squad(questions / "test.json.gz"))
     assert len(pairs) == len(written), f"{len(written)} outputs for {len(pairs)} questions"
     wanted = [pair.target for pair in pairs]
-    save(run, written=written, wanted=wanted)
+    save_texts(run, written=written, wanted=wanted)
     about = stats(written, wanted, [pair.source[-1] for pair in pairs]).figures
-    sentences = [answered_in(pair) for pair in pairs]
-    by_rule = [template(pair.source[0], one) for pair, one in zip(pairs, sentences, strict=True)]
+    sentences = [find_answer_sentence(pair) for pair in pairs]
+    by_rule = [
+        write_question(pair.source[0], one) for pair, one in zip(pairs, sentences, strict=True)
+    ]
     found = scores(written, pairs, questions)
     for how, texts in {
         "that sentence, copied": [one.lower() for one in sentences],
@@ -70,7 +82,7 @@ def main(run: Path, questions: Path) -> None:
     }.items():
         scored = scores(texts, pairs, questions)
         found |= {f"{name}: {how}": row for name, row in scored.items()}
-    rows = table(
+    rows = markdown_table(
         ("grouped by", "keys", "BLEU-4", "ROUGE-L", "BLEU-4, single reference"),
         [
             (name, f"{row['sources']:,}", *(f"{row[key]:.2f}" for key in FIGURES))
@@ -80,17 +92,17 @@ def main(run: Path, questions: Path) -> None:
     parts = [
         f"# {len(written):,} questions\n",
         rows,
-        training(run),
+        describe_stages(run),
         f"- {len(set(written)):,} different questions;"
         f" {about['words']:.1f} words a question (asked: {about['reference_words']:.1f}),"
         f" {about['new2']:.0f} % of the bigrams not in the passage"
         f" (asked: {about['reference_new2']:.0f} %)\n",
         f"## {SHOWN} of them\n",
     ]
-    parts += examples(SHOWN, example, pairs, written)
+    parts += show_examples(SHOWN, example, pairs, written)
     (run / "report.md").write_text("\n".join(parts))
     print(f"{rows}\nten questions: {run / 'report.md'}    texts: {run}/written.txt, wanted.txt")
 
 
 if __name__ == "__main__":
-    main(*arguments(__doc__, run=Path, questions=Path))
+    main(*parse_arguments(__doc__, run=Path, questions=Path))

@@ -11,7 +11,7 @@ import csv
 from collections import Counter
 from pathlib import Path
 
-from stages import arguments, table
+from stages import markdown_table, parse_arguments
 
 KINDS = ("fills", "continuations", "questions", "analogies")
 VERDICTS = ("good", "off", "broken")
@@ -46,7 +46,7 @@ def main(run: Path, texts: Path, verdicts: Path) -> None:
         csv.writer(file, "excel-tab", lineterminator="\n").writerows(rows)
     counts = Counter((kind, verdict) for verdict, kind, *_ in rows)
     print(
-        table(
+        markdown_table(
             ["", *VERDICTS, "not read"],
             [
                 [kind, *(str(counts[kind, verdict]) for verdict in (*VERDICTS, ""))]
@@ -58,4 +58,4 @@ def main(run: Path, texts: Path, verdicts: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(*arguments(__doc__, run=Path, texts=Path, verdicts=Path))
+    main(*parse_arguments(__doc__, run=Path, texts=Path, verdicts=Path))

@@ -13,7 +13,7 @@ import re
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from stages import arguments, records
+from stages import parse_arguments, read_jsonl
 
 K1, B, MOST = 1.2, 0.75, 100
 Postings = dict[str, list[tuple[int, float]]]
@@ -63,7 +63,7 @@ def search(query: Counter[str], postings: Postings, how: str) -> list[tuple[int,
 
 def main(how: str, folder: Path, output: Path) -> None:
     """Index the texts and search for each query."""
-    texts, queries = (records(folder / f"{name}.jsonl") for name in ("texts", "queries"))
+    texts, queries = (read_jsonl(folder / f"{name}.jsonl") for name in ("texts", "queries"))
     postings = {"bm25": bm25, "tfidf": tfidf}[how]([words(record["text"]) for record in texts])
     lines = [
         f"{query['id']} Q0 {texts[number]['id']} {rank} {score:.6f} {how}\n"
@@ -74,4 +74,4 @@ def main(how: str, folder: Path, output: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(*arguments(__doc__, how=str, folder=Path, output=Path))
+    main(*parse_arguments(__doc__, how=str, folder=Path, output=Path))

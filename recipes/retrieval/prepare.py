@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from stages import arguments
+from stages import parse_arguments
 
 
 def questions(path: Path) -> Iterator[tuple[str, str]]:
@@ -48,4 +48,4 @@ def main(train: Path, dev: Path, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(*arguments(__doc__, train=Path, dev=Path, folder=Path))
+    main(*parse_arguments(__doc__, train=Path, dev=Path, folder=Path))

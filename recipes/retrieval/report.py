@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stages import arguments, table
+from stages import markdown_table, parse_arguments
 
 import unitk
 
@@ -20,10 +20,10 @@ def main(run: Path) -> None:
         rows.append(
             [f"`{path.stem}`", *(f"{scores[metric].figures[metric]:.1f}" for metric in METRICS)]
         )
-    text = table(["", *METRICS], rows)
+    text = markdown_table(["", *METRICS], rows)
     (run / "table.md").write_text(text, encoding="utf-8")
     print(text, end="")
 
 
 if __name__ == "__main__":
-    main(*arguments(__doc__, run=Path))
+    main(*parse_arguments(__doc__, run=Path))

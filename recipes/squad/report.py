@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from stages import arguments, publish, records, scores_in, table
+from stages import markdown_table, parse_arguments, publish_table, read_jsonl, scores_in
 
 from unitk.data.files.columns import read_labels
 from unitk.data.files.documents import split_sentences
@@ -48,12 +48,15 @@ def main(run: Path) -> None:
             continue
         scores = scores_in(run / "squad" / f"{name}.json")
         predicted = [
-            prediction["answer"] for prediction in records(run / "squad" / f"{name}.jsonl")
+            prediction["answer"] for prediction in read_jsonl(run / "squad" / f"{name}.jsonl")
         ]
         none = 100 * predicted.count("") / len(predicted)
         rows.append([name, *(f"{scores[figure]:.1f}" for figure in FIGURES), f"{none:.1f}"])
-    publish(run, table([f"{len(expected):,} questions", "exact match", "F1", "no answer, %"], rows))
+    publish_table(
+        run,
+        markdown_table([f"{len(expected):,} questions", "exact match", "F1", "no answer, %"], rows),
+    )
 
 
 if __name__ == "__main__":
-    main(*arguments(__doc__, run=Path))
+    main(*parse_arguments(__doc__, run=Path))

@@ -14,8 +14,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rules import announcing
-from stages import examples, outputs, save, table, training
+from rules import find_announcement
+from stages import describe_stages, markdown_table, read_outputs, save_texts, show_examples
 
 from unitk.data.files.documents import split_sentences
 from unitk.data.files.pairs import Fields, PairText, join_sentences, pair_blocks, read_records
@@ -79,19 +79,19 @@ def main() -> None:
     parser.add_argument("--skip-empty", action="store_true")
     args = parser.parse_args()
     run, separator = args.run, args.sentence_mark or "<q>"
-    pairs, written = read_test(args), outputs(args.run)
+    pairs, written = read_test(args), read_outputs(args.run)
     assert len(pairs) == len(written), f"{len(written)} outputs for {len(pairs)} sources"
     leads = [split_sentences(pair.source[-1], "punct") for pair in pairs]
     first, three = (
         [join_sentences(lead[:n], args.sentence_mark) for lead in leads] for n in (1, 3)
     )
-    by_rule = [announcing(lead) for lead in leads]
+    by_rule = [find_announcement(lead) for lead in leads]
     sources = [pair.source[-1] for pair in pairs]
-    save(run, written=written, first=first, announcing=by_rule, sources=sources)
+    save_texts(run, written=written, first=first, announcing=by_rule, sources=sources)
     count = max(len(pair.others) for pair in pairs) + 1
     for n in range(count):
         several = [[pair.target, *pair.others] for pair in pairs]
-        save(run, **{f"wanted{n + 1}": [([*own, *[""] * count])[n] for own in several]})
+        save_texts(run, **{f"wanted{n + 1}": [([*own, *[""] * count])[n] for own in several]})
     rows = {
         "written": row(written, pairs, separator),
         "first sentence": row(first, pairs, separator),
@@ -106,14 +106,16 @@ def main() -> None:
     }
     parts = [
         f"# {len(pairs):,} summaries\n",
-        table(("", *COLUMNS.values()), [(name, *cells(scores)) for name, scores in rows.items()]),
+        markdown_table(
+            ("", *COLUMNS.values()), [(name, *cells(scores)) for name, scores in rows.items()]
+        ),
         f"{sum(1 + len(pair.others) for pair in pairs):,} references, of which the best counts;"
         f" {len(set(written)):,} different outputs, {figures['empty']} empty;"
         f" {figures['source_words']:.0f} words a source.\n",
-        training(run),
+        describe_stages(run),
         f"## {SHOWN} of them\n",
     ]
-    parts += examples(SHOWN, example, pairs, written)
+    parts += show_examples(SHOWN, example, pairs, written)
     (run / "report.md").write_text("\n".join(parts), encoding="utf-8")
     print(f"{parts[1]}\n{parts[2]}\nexamples: {run / 'report.md'}    texts: {run}/*.txt")
 

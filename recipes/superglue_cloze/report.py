@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
-from stages import arguments, publish, records, table
+from stages import markdown_table, parse_arguments, publish_table, read_jsonl
 
 from unitk.metrics.labels import answers, classes
 
@@ -65,20 +65,20 @@ def main(run: Path, sets: list[str]) -> None:
         cells = [row]
         for name in sets:
             train, dev = (
-                records(run / "text" / f"{name}.{part}.jsonl") for part in ("train", "dev")
+                read_jsonl(run / "text" / f"{name}.{part}.jsonl") for part in ("train", "dev")
             )
             if row.startswith("majority"):
                 predicted = trivial(name, train, dev)
             else:
                 predicted = [
-                    str(record["label"]) for record in records(run / name / f"{row}.jsonl")
+                    str(record["label"]) for record in read_jsonl(run / name / f"{row}.jsonl")
                 ]
             scores = judged(name, predicted, dev)
             cells.append(" / ".join(f"{scores[figure]:.1f}" for figure in FIGURES[name]))
         lines.append(cells)
     titles = [f"{name} {' / '.join(FIGURES[name])}" for name in sets]
-    publish(run, table(["", *titles], lines))
+    publish_table(run, markdown_table(["", *titles], lines))
 
 
 if __name__ == "__main__":
-    main(*arguments(__doc__, run=Path, sets=[str]))
+    main(*parse_arguments(__doc__, run=Path, sets=[str]))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from stages import arguments
+from stages import parse_arguments
 
 from unitk.data.corpus.folders import open_corpus
 from unitk.families.thu_ernie.task import layout
@@ -55,4 +55,4 @@ def main(checkpoint: str, corpus: str, weights: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*arguments(__doc__, checkpoint=str, corpus=str, weights=str))
+    main(*parse_arguments(__doc__, checkpoint=str, corpus=str, weights=str))

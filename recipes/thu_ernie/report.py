@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from stages import arguments, publish, table
+from stages import markdown_table, parse_arguments, publish_table
 
 
 def main(run: Path) -> None:
@@ -22,15 +22,15 @@ def main(run: Path) -> None:
     }
     title = f"{unread['asked']:,} names of {unread['candidates']:,} entities"
     rows = [[name, f"{100 * share:.1f}"] for name, share in predicted.items()]
-    text = table([title, "right, %"], rows) + "\n"
+    text = markdown_table([title, "right, %"], rows) + "\n"
     scores = {"with entities": read("entities")["class"], "without": read("none")["class"]}
     rows = [
         [name, f"{figures['accuracy']:.1f}", f"{figures['f1_macro']:.1f}"]
         for name, figures in scores.items()
     ]
-    text += table(["relations", "accuracy", "f1_macro"], rows)
-    publish(run, text)
+    text += markdown_table(["relations", "accuracy", "f1_macro"], rows)
+    publish_table(run, text)
 
 
 if __name__ == "__main__":
-    main(*arguments(__doc__, run=Path))
+    main(*parse_arguments(__doc__, run=Path))

@@ -10,7 +10,7 @@ from collections import defaultdict
 from pathlib import Path
 from statistics import mean
 
-from stages import arguments, events, publish, scores_in, table
+from stages import markdown_table, parse_arguments, publish_table, read_stage_events, scores_in
 
 
 def figures(folder: Path) -> tuple[float, float, int, float]:
@@ -19,7 +19,7 @@ def figures(folder: Path) -> tuple[float, float, int, float]:
     if (folder / "fairseq.json").exists():
         other = json.loads((folder / "fairseq.json").read_text())
         return score["bleu"], other["perplexity"], other["updates"], other["minutes"]
-    valid, train = (events(folder / "train", kind)[-1] for kind in ("valid", "train"))
+    valid, train = (read_stage_events(folder / "train", kind)[-1] for kind in ("valid", "train"))
     perplexity = next(value for key, value in valid.items() if key.endswith("/ppl"))
     return score["bleu"], perplexity, train["step"], train["seconds"] / 60
 
@@ -36,8 +36,8 @@ def main(run: Path) -> None:
         cells += [f"{mean(perplexities):.2f}", f"{updates[0]:,}", f"{mean(minutes):.0f}"]
         rows.append([name, *cells])
     titles = ["", "BLEU", "of each seed", "validation perplexity", "updates", "minutes a seed"]
-    publish(run, table(titles, rows))
+    publish_table(run, markdown_table(titles, rows))
 
 
 if __name__ == "__main__":
-    main(*arguments(__doc__, run=Path))
+    main(*parse_arguments(__doc__, run=Path))

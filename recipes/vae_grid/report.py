@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from stages import arguments, table
+from stages import markdown_table, parse_arguments
 
 COLUMNS = {"reconstruction": 2, "kl": 2, "mi": 2, "active": 0, "bound": 2, "ppl_word": 1}
 """Measures of `unitk evaluate` and their digits."""
@@ -22,10 +22,10 @@ def main(run: Path, rows: list[str]) -> None:
                 *(f"{figures[column]:.{digits}f}" for column, digits in COLUMNS.items()),
             ]
         )
-    text = table(("beta", "lambda", "tokenizer", *COLUMNS), cells)
+    text = markdown_table(("beta", "lambda", "tokenizer", *COLUMNS), cells)
     (run / "table.md").write_text(text, encoding="utf-8")
     print("\n" + text)
 
 
 if __name__ == "__main__":
-    main(*arguments(__doc__, run=Path, rows=[str]))
+    main(*parse_arguments(__doc__, run=Path, rows=[str]))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
-from stages import examples, records, table
+from stages import markdown_table, read_jsonl, show_examples
 
 from unitk.data.files.documents import split_sentences
 from unitk.metrics.labels import answers
@@ -39,10 +39,10 @@ def frequent(words: Sequence[str]) -> str:
 
 def last_words(run: Path) -> list[list[str]]:
     """The share of last words that are right: of words of the passage, and of the model's."""
-    texts = [record["text"].split() for record in records(run / "text" / "last_words.jsonl")]
+    texts = [record["text"].split() for record in read_jsonl(run / "text" / "last_words.jsonl")]
     long = [LONG.findall(" ".join(words[:-1])) for words in texts]
     common = frequent([word for words in long for word in words])
-    judged = [record["right"] for record in records(run / "last_words.jsonl")]
+    judged = [record["right"] for record in read_jsonl(run / "last_words.jsonl")]
     guessed = {
         f"most frequent word of four letters or more ({common})": [
             words[-1] == common for words in texts
@@ -57,7 +57,7 @@ def last_words(run: Path) -> list[list[str]]:
 
 def written(run: Path, name: str) -> list[str]:
     """What the model wrote behind each prompt."""
-    return [record["outputs"][0]["text"] for record in records(run / f"{name}.jsonl")]
+    return [record["outputs"][0]["text"] for record in read_jsonl(run / f"{name}.jsonl")]
 
 
 def main() -> None:
@@ -69,10 +69,10 @@ def main() -> None:
     args = parser.parse_args()
     run, rng = args.run, random.Random(args.seed)
     words = last_words(run)
-    count = len(records(run / "last_words.jsonl"))
-    lines = [table([f"{count} last words", "right, %"], words)]
+    count = len(read_jsonl(run / "last_words.jsonl"))
+    lines = [markdown_table([f"{count} last words", "right, %"], words)]
 
-    long = records(run / "text" / "tldr.jsonl")
+    long = read_jsonl(run / "text" / "tldr.jsonl")
     sentences = [list(split_sentences(record["text"], "punct")) for record in long]
     some = [
         rng.sample(range(len(sentences_of)), min(args.sentences, len(sentences_of)))
@@ -92,9 +92,9 @@ def main() -> None:
     for name, own in texts.items():
         figures = rouge(own, references).figures
         rows.append([name, *(f"{figures[key]:.1f}" for key in ROUGE)])
-    lines.append(table([f"{len(long)} summaries", *ROUGE.values()], rows))
+    lines.append(markdown_table([f"{len(long)} summaries", *ROUGE.values()], rows))
 
-    questions = records(run / "text" / "answers.jsonl")
+    questions = read_jsonl(run / "text" / "answers.jsonl")
     answers_of = {
         "first sentence": [beginning(record["text"], 1) for record in questions],
         "most frequent name": [frequent(NAME.findall(record["text"])) for record in questions],
@@ -106,13 +106,13 @@ def main() -> None:
     for name, own in answers_of.items():
         figures = answers([[text] for text in own], right).figures
         rows.append([name, f"{figures['em']:.1f}", f"{figures['f1']:.1f}"])
-    lines.append(table([f"{len(questions)} answers", "exact match", "F1"], rows))
+    lines.append(markdown_table([f"{len(questions)} answers", "exact match", "F1"], rows))
 
     def shown(number: int, prompt: dict[str, str], text: str) -> str:
         return f"{number}. ... {prompt['prompt'][-160:]} **{text}**\n"
 
     for name, prompts in {"tldr": long, "answers": questions}.items():
-        lines.append("".join(examples(3, shown, prompts, written(run, name))))
+        lines.append("".join(show_examples(3, shown, prompts, written(run, name))))
     text = "\n".join(lines)
     (run / "report.md").write_text(text, encoding="utf-8")
     print("\n" + text, end="")

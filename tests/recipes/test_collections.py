@@ -175,7 +175,7 @@ def test_the_sentence_of_an_answer(monkeypatch):
         (40, "She slept"),
     ):
         pair = PairText(["x", passage], "?", focus=(first, first + 1))
-        assert report.answered_in(pair) == expected
+        assert report.find_answer_sentence(pair) == expected
 
 
 @pytest.mark.parametrize("split", ["train", "dev", "test"])

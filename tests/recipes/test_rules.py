@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "recipes"))
-from rules import announcing, template
+from rules import find_announcement, write_question
 
 BRIDGE = "The old bridge was built by John Roebling in 1869, for the city of New York."
 
 
 def test_the_first_sentence_that_announces_something():
     said = ["Networks forget.", "We also propose a memory.", "This paper shows it."]
-    assert announcing(said) == said[1]
-    assert announcing(said[::2]) == said[2]
-    assert announcing(["Networks forget.", "They learn again."]) == "Networks forget."
+    assert find_announcement(said) == said[1]
+    assert find_announcement(said[::2]) == said[2]
+    assert find_announcement(["Networks forget.", "They learn again."]) == "Networks forget."
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_the_first_sentence_that_announces_something():
     ],
 )
 def test_a_question_has_the_words_around_the_answer(answer, question):
-    assert template(answer, BRIDGE) == question
+    assert write_question(answer, BRIDGE) == question
 
 
 @pytest.mark.parametrize(
@@ -39,8 +39,8 @@ def test_a_question_has_the_words_around_the_answer(answer, question):
     ],
 )
 def test_the_answer_tells_what_asks(answer, asked):
-    assert template(answer, f"It was {answer} there.") == f"{asked} it was there ?"
+    assert write_question(answer, f"It was {answer} there.") == f"{asked} it was there ?"
 
 
 def test_what_follows_a_preposition_and_is_a_name_is_a_place():
-    assert template("Lyon", "He lived in Lyon then.") == "where he lived in then ?"
+    assert write_question("Lyon", "He lived in Lyon then.") == "where he lived in then ?"
