@@ -118,7 +118,7 @@ def drawings(title: str, task: Task, example: Example, order: str = "memory") ->
     symbols = ("mask", "gmask", "smask")
     masked = frozenset(vocab.symbols[name] for name in symbols if name in vocab.symbols)
     for tower, slots in example.towers.items():
-        labels = _labels(task, tower, example)
+        labels = _predicted(task, tower, example)
         beside = {
             name.rpartition(".")[2]: own
             for name, own in example.inputs.items()
@@ -131,7 +131,7 @@ def drawings(title: str, task: Task, example: Example, order: str = "memory") ->
             labels = {i: labels[row] for i, row in enumerate(places.tolist()) if row in labels}
             beside = {name: own[places] for name, own in beside.items()}
         every.append(
-            Drawing(title, tower, slots, _names(task, slots.token), labels, masked, beside)
+            Drawing(title, tower, slots, _token_names(task, slots.token), labels, masked, beside)
         )
     return every
 
@@ -172,7 +172,7 @@ document.querySelector("main").append(...{value}.map(one => {draw}(one)));
 """
 
 
-def _labels(task: Task, tower: str, example: Example) -> dict[int, str]:
+def _predicted(task: Task, tower: str, example: Example) -> dict[int, str]:
     """Slot -> what is predicted there."""
     labels: dict[int, str] = {}
     for ask in example.asks:
@@ -185,13 +185,13 @@ def _labels(task: Task, tower: str, example: Example) -> dict[int, str]:
         for row, label in zip(ask.first.tolist(), ask.label, strict=True):
             if ask.tower == tower:  # questions that begin at one slot share its column
                 label = ask.among[label] if kind == "candidates" else label
-                text = _names(task, [label])[0] if words else f"{label}"
+                text = _token_names(task, [label])[0] if words else f"{label}"
                 text = text if kind == "lm" else f"{ask.name}={text}"
                 labels[row] = f"{labels[row]},{text}" if row in labels else text
     return labels
 
 
-def _names(task: Task, ids: Iterable[int]) -> list[str]:
+def _token_names(task: Task, ids: Iterable[int]) -> list[str]:
     """The tokens by name; the symbols around a blank as in GLM's figure."""
     vocab = task.vocab
     short = {vocab.sop: "[S]", vocab.eop: "[E]"}

@@ -36,7 +36,7 @@ def merge(options: Options) -> dict[str, dict[str, Counts]]:
     """Join the corpora, or the train/, valid/ and test/ in them; returns what each part holds."""
     if not options.parts:
         raise UsageError("name the corpora to join: unitk merge --dest DIR PART PART ...")
-    names = [_names(part) for part in options.parts]
+    names = [_find_splits(part) for part in options.parts]
     for part, held in zip(options.parts, names, strict=True):
         if held != names[0]:
             raise DataError(
@@ -47,21 +47,27 @@ def merge(options: Options) -> dict[str, dict[str, Counts]]:
         counts = dict[str, dict[str, Counts]]()
         for name in names[0]:
             announce(printable(f"{options.dest / name}:"))
-            counts[name] = _join([part / name for part in options.parts], folder / name, known)
+            counts[name] = _join_split(
+                [part / name for part in options.parts], folder / name, known
+            )
             if name == "train":
                 known = manifest_of(folder / name).get("labels")
     return counts
 
 
-def _names(part: Path) -> list[str]:
-    """The parts in what `unitk preprocess` made; "." for a corpus folder itself."""
+def _find_splits(part: Path) -> list[str]:
+    """The splits (`SPLITS`) in a folder of `unitk preprocess`; "." for a corpus folder itself."""
     names = [name for name in (".", *SPLITS) if (part / name / MANIFEST).is_file()]
     if not names:
         raise DataError(f"{part} is not a corpus, nor a folder with train/ in it")
     return names
 
 
-def _join(folders: Sequence[Path], dest: Path, known: list[str] | None) -> dict[str, Counts]:
+def _join_split(folders: Sequence[Path], dest: Path, known: list[str] | None) -> dict[str, Counts]:
+    """Join corpora into a new one; returns what each of its sides holds.
+
+    known: the names that labels may have, which are those of train; None: any names.
+    """
     opened = [open_corpus(folder) for folder in folders]
     first = opened[0]
     check_alike(opened)

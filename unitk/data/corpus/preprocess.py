@@ -171,7 +171,7 @@ def preprocess(options: Options) -> dict[str, dict[str, Counts]]:
         workers = num_workers(options.workers, sum(source.size for source in parts.values()))
         with encoders(vocab, workers, options.user_dir, options.annotate) as encode:
             known: list[str] | None = None
-            extra = _names(parts) if options.extra_labels else set()
+            extra = _labels_beyond_train(parts) if options.extra_labels else set()
             for name, source in parts.items():
                 counts[name] = write_part(
                     source,
@@ -226,7 +226,7 @@ def open_parts(options: Options) -> dict[str, Files]:
     return parts
 
 
-def _names(parts: dict[str, Files]) -> set[str]:
+def _labels_beyond_train(parts: dict[str, Files]) -> set[str]:
     """The names of labels in all parts but train."""
     others = (source for name, source in parts.items() if name != "train")
     blocks = (block for source in others for block in source.blocks())
@@ -362,9 +362,9 @@ def write_part(
     close_corpus(folder, writers, vocab, about)
     tally.report(folder.name, time.perf_counter() - start)
     counts = {side: writer.counts for side, writer in writers.items()}
-    _print(folder.name, counts)
+    _report_counts(folder.name, counts)
     if source.reading and "text" in source.formats and not shard:
-        _hint(folder.name, counts[""], source.reading, tally.symbols)
+        _warn_of_borders(folder.name, counts[""], source.reading, tally.symbols)
     return counts
 
 
@@ -414,7 +414,7 @@ def _describe(
     return about
 
 
-def _print(name: str, counts: dict[str, Counts]) -> None:
+def _report_counts(name: str, counts: dict[str, Counts]) -> None:
     """Print what the sides of a part hold, and warn if many of their tokens are unknown."""
     for side, of_side in counts.items():
         announce(f"  {side}: {of_side}" if side else f"  {of_side}")
@@ -426,7 +426,7 @@ def _print(name: str, counts: dict[str, Counts]) -> None:
             )
 
 
-def _hint(name: str, counts: Counts, reading: Separators, symbols: Counter[str]) -> None:
+def _warn_of_borders(name: str, counts: Counts, reading: Separators, symbols: Counter[str]) -> None:
     """Warn of plain text whose documents probably end elsewhere than they were taken to end."""
     if reading.documents == "blank" and counts.sentences > MANY_LINES * counts.documents:
         ends = f"{reading.document_mark!r} ends" if reading.document_mark else "blank lines end"
