@@ -24,23 +24,23 @@ OBJECTIVES="lm glm_infill scratch.glm_infill scratch.lm hybrid unilm scratch.uni
 SETS=${SETS:-sst2 cola stsb}
 case $SETTING in
   tiny) # to see that it works: one rate, two seeds of two objectives, and two longer rows
-    size=tiny rates="" LONGER=""
+    size=tiny rates="" glue_rates="" LONGER=""
     [ -n "${SEEDS:-}" ] || more="lm-2 glm_infill-2 mlm@computing-1 unilm@labels-1"
     : "${SEEDS:=1}"
     : "${BOOKS:=60k}" "${NOVELS:=0}" "${BLOCK:=64}" "${STEPS:=60}" "${TEXTS:=16}" "${QUESTIONS:=1000}" "${ASKED:=100}"
     : "${LABELLED:=400}" "${GLUE_STEPS:=20}" "${QG_STEPS:=40}" "${SUM_STEPS:=20}" "${MAX_TOKENS:=4096}" ;;
   cpu) # 8 M tokens a row
-    size=mini rates=2.5e-3,5e-3,1e-2,2e-2 LONGER="mlm@computing unilm@computing"
+    size=mini rates=2.5e-3,5e-3,1e-2,2e-2 glue_rates=3e-4,1e-3,3e-3 LONGER="mlm@computing unilm@computing"
     : "${BOOKS:=7.2M}" "${NOVELS:=2.8M}" "${BLOCK:=256}" "${STEPS:=2000}" "${TEXTS:=16}" "${QUESTIONS:=20000}"
     : "${ASKED:=2000}" "${LABELLED:=8000}" "${GLUE_STEPS:=500}" "${QG_STEPS:=450}" "${SUM_STEPS:=250}" "${MAX_TOKENS:=8192}" ;;
   gpu) # 29 M tokens a row
-    size=mini rates=2.5e-3,5e-3,1e-2,2e-2 LONGER="mlm@computing unilm@computing mlm@labels unilm@labels pmlm@labels"
+    size=mini rates=2.5e-3,5e-3,1e-2,2e-2 glue_rates=3e-4,1e-3,3e-3 LONGER="mlm@computing unilm@computing mlm@labels unilm@labels pmlm@labels"
     : "${FAST=--static --capture --compile}"
     : "${BOOKS:=7.2M}" "${NOVELS:=2.8M}" "${BLOCK:=256}" "${STEPS:=1800}" "${TEXTS:=64}" "${QUESTIONS:=20000}"
     : "${ASKED:=2000}" "${LABELLED:=8000}" "${GLUE_STEPS:=300}" "${QG_STEPS:=450}" "${SUM_STEPS:=250}" "${MAX_TOKENS:=32768}" ;;
   *) echo "SETTING must be tiny, cpu or gpu, got $SETTING" >&2; exit 2 ;;
 esac
-: "${SEEDS:=1 2 3}" "${JOBS:=1}" "${RATES=$rates}" "${LR:=5e-3}" "${FINETUNE_LR:=3e-3}" "${GLUE_LR:=1e-3}" "${FINETUNE_TOKENS:=4096}"
+: "${SEEDS:=1 2 3}" "${JOBS:=1}" "${RATES=$rates}" "${GLUE_RATES=$glue_rates}" "${LR:=5e-3}" "${FINETUNE_LR:=3e-3}" "${GLUE_LR:=1e-3}" "${FINETUNE_TOKENS:=4096}"
 if [ -z "${ROWS:-}" ]; then # all rows with one seed, then all with the next; the long ones behind them
   for all in "$OBJECTIVES" "$LONGER"; do
     for seed in $SEEDS; do for one in $all; do ROWS+="$one-$seed "; done; done
@@ -64,9 +64,9 @@ squad=$DATA/squad-v1.1-nqg-split openstax=$DATA/openstax-ccby
 vocab=unitk-base-en asked=() mini=$here/../mini
 mine "$RUN"
 
-labels_of() { # SET: the arrays `from` and `to`, and `task` and `labels`
-  task=classify labels=class from=(--source-field sentence1,sentence2) to=(--label-field label)
-  case $1 in cola | sst2) from=(--source-field sentence) ;; stsb) task=regress labels=number ;; esac
+labels_of() { # SET: the arrays `from`, `to` and `best`, and `task` and `labels`
+  task=classify labels=class best=(--best-metric valid/class/correct) from=(--source-field sentence1,sentence2) to=(--label-field label)
+  case $1 in cola | sst2) from=(--source-field sentence) ;; stsb) task=regress labels=number best=() ;; esac
 }
 
 echo "== texts"
@@ -98,20 +98,24 @@ if [ ! -d "$GLUE" ]; then
   once "$RUN/.made-up" python3 "$here/../glue/make_sample.py" "$GLUE"
 fi
 for set in $SETS; do
-  once "$RUN/.text.$set" python3 "$here/../glue/collect.py" "$GLUE" "$RUN/text" "$set" --rows "$LABELLED"
+  once "$RUN/.text.$set" python3 "$here/../glue/collect.py" "$GLUE" "$RUN/text" "$set" --rows "$LABELLED" --valid 1000
   labels_of "$set"
-  labelled "$set" $labels "$RUN/text/$set.train.jsonl" "$RUN/text/$set.dev.jsonl"
+  labelled "$set" $labels "$RUN/text/$set.train.jsonl" "$RUN/text/$set.valid.jsonl"
 done
 
-rate_of() { # OBJECTIVE words...: the best of RATES at an eighth of the updates, by its own validation
-  local table=$RUN/rates/$1/sweep.json steps=$(((STEPS + 7) / 8))
-  rate=$LR
-  [ -n "$RATES" ] || return 0
-  [ -n "${DRY:-}" ] || mkdir -p "$RUN/rates"
-  once "$RUN/rates/.$1" unitk sweep --over "lr=$RATES" --save-dir "$RUN/rates/$1" -- "${@:2}" "${fast[@]}" --max-steps "$steps" \
-    --valid-every "$steps" --valid-texts 200 --save-every "$steps"
+swept() { # FOLDER RATES words...: `rate`, the one of RATES whose run has the best validation
+  [ -n "${DRY:-}" ] || mkdir -p "${1%/*}"
+  once "${1%/*}/.${1##*/}" unitk sweep --over "lr=$2" --save-dir "$1" -- "${@:3}"
   # the first trial of the table is the best one
-  [ ! -e "$table" ] || rate=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["trials"][0]["lr"])' "$table")
+  [ ! -e "$1/sweep.json" ] ||
+    rate=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["trials"][0]["lr"])' "$1/sweep.json")
+}
+
+rate_of() { # OBJECTIVE words...: the best of RATES at an eighth of the updates, by its own validation
+  local steps=$(((STEPS + 7) / 8))
+  rate=$LR
+  [ -z "$RATES" ] || swept "$RUN/rates/$1" "$RATES" "${@:2}" "${fast[@]}" --max-steps "$steps" --valid-every "$steps" \
+    --valid-texts 200 --save-every "$steps"
 }
 
 objective_of() { # OBJECTIVE: `name`, its task, `layout` and `judge`, how it is asked later, `learn` and `fast`, its training
@@ -158,7 +162,7 @@ prepared() { # OBJECTIVE: what its rows share: its counts and its rate
 }
 
 finished() { # ROW: RUN/rows/ROW, all that is asked of it
-  local objective=${1%-*} seed=${1##*-} dir=$RUN/rows/$1 equal= set task labels from to
+  local objective=${1%-*} seed=${1##*-} dir=$RUN/rows/$1 equal= set task labels from to best
   local name layout judge stack learn fast steps rate writer begins search common SOURCE TARGET FINETUNE_STEPS
   [[ $objective != *@* ]] || equal=${objective#*@} objective=${objective%@*}
   objective_of "${objective#scratch.}"
@@ -192,7 +196,10 @@ finished() { # ROW: RUN/rows/ROW, all that is asked of it
   written "$dir/summaries" "$RUN/data/summaries"
   for set in $SETS; do
     labels_of "$set"
-    FINETUNE_STEPS=$GLUE_STEPS FINETUNE_LR=$GLUE_LR judged "$set" "$dir/$set" $task $labels \
+    rate=$GLUE_LR
+    [ -z "$GLUE_RATES" ] || swept "$dir/$set-rates" "$GLUE_RATES" --task "$task" "${begins[@]}" "${layout[@]}" \
+      --data "$RUN/data/$set" --batch-texts 32 --max-steps "$GLUE_STEPS" --valid-every "$(((GLUE_STEPS + 3) / 4))" "${best[@]}" "${common[@]}"
+    FINETUNE_STEPS=$GLUE_STEPS FINETUNE_LR=$rate judged "$set" "$dir/$set" $task $labels \
       "$RUN/text/$set.dev.jsonl" "${begins[@]}" "${layout[@]}"
   done
   [ -n "${DRY:-}" ] || touch "$dir/finished"

@@ -1,17 +1,17 @@
 """GLUE's sets as json-lines, from the files as they are published.
 
-    python3 collect.py FOLDER DEST SETS... [--rows N]
+    python3 collect.py FOLDER DEST SETS... [--rows N] [--valid N]
 
 FOLDER has GLUE's folders (CoLA/train.tsv, SST-2/dev.tsv, ...) or those of the sets' authors (cola/,
 sst2/, ...), each file also as .gz. DEST/SET.train.jsonl has N rows from all over the training set,
-or all of them; DEST/SET.dev.jsonl has all. A record has the field sentence, or sentence1 and
-sentence2, and label.
+or all of them; DEST/SET.dev.jsonl has all. With --valid, DEST/SET.valid.jsonl has N other rows of
+the training set, at most a quarter of it, to choose rates and checkpoints by. A record has the
+field sentence, or sentence1 and sentence2, and label.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -84,19 +84,29 @@ def rows(path: Path, known: Known) -> Iterator[dict[str, str]]:
                 yield dict(zip(names, cells, strict=False))
 
 
-def collect(folder: Path, dest: Path, name: str, limit: int | None) -> None:
-    """Write both parts of a set."""
+def read_part(folder: Path, files: list[str], known: Known) -> list[dict[str, str]]:
+    """The records of all files of a part."""
+    paths = dict.fromkeys(find_file(*(folder / name for name in names.split())) for names in files)
+    return [row for path in paths for row in rows(path, known)]
+
+
+def spread(records: list[dict[str, str]], limit: int | None) -> list[dict[str, str]]:
+    """`limit` rows from all over a set: many are in the order of their sources."""
+    step = max(1, len(records) // limit) if limit else 1
+    return records[::step][:limit]
+
+
+def collect(folder: Path, dest: Path, name: str, limit: int | None, held_out: int) -> None:
+    """Write the parts of a set, of which `limit` bounds the training, without `held_out` rows."""
     known = SETS[name]
-    for part, files in (("train", known.train), ("dev", known.dev)):
-        paths = dict.fromkeys(
-            find_file(*(folder / name for name in names.split())) for names in files
-        )
-        records = list(itertools.chain.from_iterable(rows(path, known) for path in paths))
-        # not the first ones: many sets are in the order of their sources
-        step = max(1, len(records) // limit) if limit and part == "train" else 1
-        titles = ["sentence"] if len(known.sentences) == 1 else TWO
+    train, dev = (read_part(folder, files, known) for files in (known.train, known.dev))
+    valid = spread(train, min(held_out, len(train) // 4)) if held_out else []
+    chosen = {id(row) for row in valid}
+    parts = {"train": spread([row for row in train if id(row) not in chosen], limit), "dev": dev}
+    titles = ["sentence"] if len(known.sentences) == 1 else TWO
+    for part, records in (parts | ({"valid": valid} if valid else {})).items():
         with (dest / f"{name}.{part}.jsonl").open("w", encoding="utf-8") as file:
-            for row in records[::step][: limit if part == "train" else None]:
+            for row in records:
                 texts = {
                     to: row[column] for to, column in zip(titles, known.sentences, strict=True)
                 }
@@ -110,10 +120,11 @@ def main() -> None:
     parser.add_argument("dest", type=Path)
     parser.add_argument("sets", nargs="+", choices=list(SETS))
     parser.add_argument("--rows", type=int)
+    parser.add_argument("--valid", type=int, default=0)
     args = parser.parse_args()
     args.dest.mkdir(parents=True, exist_ok=True)
     for name in args.sets:
-        collect(args.folder, args.dest, name, args.rows)
+        collect(args.folder, args.dest, name, args.rows, args.valid)
 
 
 if __name__ == "__main__":
