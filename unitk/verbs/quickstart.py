@@ -40,7 +40,7 @@ STAGES = {
     "4/4 without fine-tuning": (
         "generate --checkpoint unitk-base-en --beam 5"
         " --infill 'She opened the [MASK] and put her [MASK] on the table.'",
-        "generate --checkpoint unitk-base-en --input {run}/beginnings.txt",
+        "generate --checkpoint unitk-base-en 'The old man opened the door' 'It was a cold night'",
         "generate --checkpoint unitk-base-en-questions --input {run}/passages.txt",
         "latent analogy 'he is a teacher .' 'they are teachers .' 'she is a doctor .'"
         " --checkpoint unitk-vae-en",
@@ -55,13 +55,10 @@ TAUGHT = (
 OSLO = "Oslo is the capital of Norway. It was founded in 1040."
 SHOWN = (
     "Ten questions of the tenth that the model is surest of, below the sentence with the [answer]."
-    " A model of 15 million parameters learnt them in minutes: about half of these are good, and"
+    " A model of 15 million parameters learnt to ask in minutes: about half of these are good, and"
     " about a quarter of all."
 )
-INPUTS = {
-    "beginnings": ["The old man opened the door", "It was a cold night"],
-    "passages": [f"1040\t{OSLO}", f"Oslo\t{OSLO}"],
-}
+PASSAGES = [f"1040\t{OSLO}", f"Oslo\t{OSLO}"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,8 +101,7 @@ def run(parsed: Parsed) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     create(folder / MARK)
-    for name, lines in INPUTS.items():
-        save_lines(folder / f"{name}.txt", lines)
+    save_lines(folder / "passages.txt", PASSAGES)
     places = {"data": data, "init": options.init_from, "run": folder, "here": home()}
     quoted = {name: shlex.quote(str(path)) for name, path in places.items()}
     taught = TAUGHT + shlex.quote(str(options.teacher)) if options.teacher else ""
