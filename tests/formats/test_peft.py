@@ -219,6 +219,13 @@ def test_a_model_without_adapter_does_not_leave(kit, run, tmp_path):
     assert not (tmp_path / "there").exists()
 
 
+def test_a_base_that_does_not_leave_is_refused_by_the_name_that_was_given(kit, run, tmp_path):
+    with pytest.raises(UsageError, match="^--to peft: ") as refusal:
+        kit.from_unitk(run("optimus", "optimus_tiny"), "peft", tmp_path / "there")
+    assert "--to hf" not in str(refusal.value)
+    assert not (tmp_path / "there").exists()
+
+
 def test_an_adapter_with_further_tokens_is_told_apart(hf, kit, run, tmp_path):
     """Its tokens would be read as those of the base, and its rows as those of other tokens."""
     there = kit.from_unitk(run("lm", "gpt2_tiny"), "peft", tmp_path / "there")

@@ -24,6 +24,7 @@ from unitk.families.lora.config import LoRA
 from unitk.families.lora.network import A, B
 from unitk.formats.archive import find_file, read_json, read_tensors, write_json, write_safetensors
 from unitk.formats.base import Format, StoredModel
+from unitk.formats.exported import as_target
 from unitk.formats.hf.families import (
     GEMMA_TEXTS,
     PLACES,
@@ -126,7 +127,8 @@ def _write_base(parts: Loaded, tensors: Mapping[str, Tensor], folder: Path) -> d
     model.load_state_dict(stays, strict=False)
     base = replace(parts, model=model)
     folder.mkdir()
-    write_folder(base, folder)
+    with as_target("peft"):
+        write_folder(base, folder)
     return translate(base, base.tensors())
 
 
