@@ -30,11 +30,11 @@ case $SETTING in
     : "${BOOKS:=60k}" "${NOVELS:=0}" "${BLOCK:=64}" "${STEPS:=60}" "${TEXTS:=16}" "${QUESTIONS:=1000}" "${ASKED:=100}"
     : "${LABELLED:=400}" "${GLUE_STEPS:=20}" "${QG_STEPS:=40}" "${SUM_STEPS:=20}" "${MAX_TOKENS:=4096}" ;;
   cpu) # 8 M tokens a row
-    size=mini rates=2.5e-3,5e-3,1e-2,2e-2 glue_rates=3e-4,1e-3,3e-3 LONGER="mlm@computing unilm@computing"
+    size=mini rates=2.5e-3,5e-3,1e-2,2e-2 glue_rates=1e-3,3e-3,1e-2 LONGER="mlm@computing unilm@computing"
     : "${BOOKS:=7.2M}" "${NOVELS:=2.8M}" "${BLOCK:=256}" "${STEPS:=2000}" "${TEXTS:=16}" "${QUESTIONS:=20000}"
     : "${ASKED:=2000}" "${LABELLED:=8000}" "${GLUE_STEPS:=500}" "${QG_STEPS:=450}" "${SUM_STEPS:=250}" "${MAX_TOKENS:=8192}" ;;
   gpu) # 29 M tokens a row
-    size=mini rates=2.5e-3,5e-3,1e-2,2e-2 glue_rates=3e-4,1e-3,3e-3 LONGER="mlm@computing unilm@computing mlm@labels unilm@labels pmlm@labels"
+    size=mini rates=2.5e-3,5e-3,1e-2,2e-2 glue_rates=1e-3,3e-3,1e-2 LONGER="mlm@computing unilm@computing mlm@labels unilm@labels pmlm@labels"
     : "${FAST=--static --capture --compile}"
     : "${BOOKS:=7.2M}" "${NOVELS:=2.8M}" "${BLOCK:=256}" "${STEPS:=1800}" "${TEXTS:=64}" "${QUESTIONS:=20000}"
     : "${ASKED:=2000}" "${LABELLED:=8000}" "${GLUE_STEPS:=300}" "${QG_STEPS:=450}" "${SUM_STEPS:=250}" "${MAX_TOKENS:=32768}" ;;
