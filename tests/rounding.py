@@ -21,7 +21,7 @@ POINTWISE = ("exp", "erf", "tanh", "gelu", "log", "rsqrt", "_softmax", "_log_sof
 WHOLE = ("native_layer_norm", "scaled_dot_product", "linear_pointwise")
 
 
-def near(
+def assert_near(
     found: ArrayLike | Tensor, wanted: ArrayLike | Tensor, *, roundings: int = ROUNDINGS
 ) -> None:
     """Fail if numbers differ by more than roundings of the largest of them, or of 1.

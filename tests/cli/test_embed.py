@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from rounding import near
+from rounding import assert_near
 
 import unitk
 from unitk.errors import UsageError
@@ -92,7 +92,7 @@ def test_the_first_dimensions(run, tmp_path):
     path.write_text("The badage.\n\nDepo kasa.\n")
     given = ["--checkpoint", str(run), "--input", str(path), "--output", str(out)]
     embed.run([*given, "--dimensions", "16"])
-    near(np.load(out), unitk.load(run).embed(["The badage.", "", "Depo kasa."])[:, :16])
+    assert_near(np.load(out), unitk.load(run).embed(["The badage.", "", "Depo kasa."])[:, :16])
     with pytest.raises(UsageError, match="^--dimensions 65: .* 64"):
         embed.run([*given, "--dimensions", "65", "--overwrite"])
 

@@ -22,7 +22,7 @@ def program(line, folder, **more):
     return subprocess.run(words, cwd=folder, stderr=subprocess.PIPE, text=True, **more)
 
 
-def one_line(done, code, said):
+def assert_one_line(done, code, said):
     assert done.returncode == code, done.stderr
     (line,) = done.stderr.splitlines()
     assert said in line
@@ -58,7 +58,7 @@ def test_writing(line, code, models, tmp_path):
         stdout=subprocess.DEVNULL,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, LIMIT)),
     )
-    one_line(done, code, "out")
+    assert_one_line(done, code, "out")
     assert "too large" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
 
@@ -82,7 +82,7 @@ def test_copies_of_what_is_read(line, models, tmp_path):
             stdout=subprocess.DEVNULL,
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, LIMIT)),
         )
-    one_line(done, 3, f"the temporary folder {tempfile.gettempdir()}: ")
+    assert_one_line(done, 3, f"the temporary folder {tempfile.gettempdir()}: ")
     assert "TMPDIR" in done.stderr and "--" not in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
 
@@ -100,7 +100,7 @@ def test_records_in_memory(monkeypatch):
 def test_printing(line, tmp_path):
     with open("/dev/full", "w") as full:
         done = program(line, tmp_path, stdout=full)
-    one_line(done, 3, "the output cannot be written: No space left on device")
+    assert_one_line(done, 3, "the output cannot be written: No space left on device")
 
 
 def test_what_is_no_optimus(models, tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from rounding import near
+from rounding import assert_near
 
 from unitk import registry
 from unitk.criterions import cross_entropy
@@ -97,7 +97,7 @@ def test_chunks_change_nothing(model, batch, smoothing, monkeypatch):
     for name, part in whole.parts.items():
         assert torch.allclose(chunked.parts[name], part, rtol=1e-6)
     for name, grad in expected.items():
-        near(got[name], grad, roundings=512)
+        assert_near(got[name], grad, roundings=512)
 
 
 def test_chunks_keep_no_logits(model, batch, monkeypatch):
@@ -249,7 +249,9 @@ def test_what_is_compiled_computes_the_same(dtype, z_loss, monkeypatch):
         found.append([*terms, own.grad])
     for one, other in zip(*found, strict=True):
         # which bits of a product are kept before it is rounded to 16 bits differs
-        near(one.float(), other.float(), roundings=round(8 * torch.finfo(dtype).eps / 2**-23))
+        assert_near(
+            one.float(), other.float(), roundings=round(8 * torch.finfo(dtype).eps / 2**-23)
+        )
 
 
 @pytest.mark.parametrize(("smoothing", "pad"), [(0.0, None), (0.1, None), (0.1, 0), (0.1, 7)])
@@ -323,11 +325,11 @@ def test_slots_that_nobody_asks_change_nothing(arch, sizes, monkeypatch):
     lean = torch.autograd.grad(few, used, allow_unused=True)
     monkeypatch.setattr(cross_entropy, "replace", lambda batch, **kwargs: batch)
     every = CrossEntropy()(made, batch, 0, 1).sums["lm"]
-    near(few, every)
+    assert_near(few, every)
     for one, other in zip(lean, torch.autograd.grad(every, used, allow_unused=True), strict=True):
         assert (one is None) == (other is None)
         if other is not None:
-            near(one, other)
+            assert_near(one, other)
 
 
 def test_towers_of_which_there_are_several_have_no_activations_to_regularize(toy_vocab):

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 
 from unitk.decoding import decode as module
 from unitk.decoding.config import GenerateConfig
@@ -23,11 +23,11 @@ CLEAR = 1e-5
 """Words are equal by right and not by luck where rounding, which is less, bridges no gap."""
 
 
-def same(found, expected):
+def assert_same(found, expected):
     assert len(found) == len(expected)
     for some, others in zip(found, expected, strict=True):
         assert [one.ids.tolist() for one in some] == [one.ids.tolist() for one in others]
-        near([one.score for one in some], [o.score for o in others])
+        assert_near([one.score for one in some], [o.score for o in others])
 
 
 @pytest.mark.every(2)
@@ -37,8 +37,8 @@ def test_batches_change_nothing(toy, kind):
     alone = [generate(case.model, [prompt], case.protocol, CONFIG)[0] for prompt in prompts]
     for max_tokens in (1, 150, 300, 10**6):
         config = replace(CONFIG, max_tokens=max_tokens)
-        same(generate(case.model, prompts, case.protocol, config), alone)
-    same(generate(case.model, prompts[::-1], case.protocol, CONFIG), alone[::-1])
+        assert_same(generate(case.model, prompts, case.protocol, config), alone)
+    assert_same(generate(case.model, prompts[::-1], case.protocol, CONFIG), alone[::-1])
     assert toy.least_gap(case, prompts, CONFIG) > CLEAR
 
 
@@ -60,8 +60,8 @@ def test_compaction_changes_nothing(toy, kind, monkeypatch):
         )
         found[look] = generate(case.model, prompts, case.protocol, config)
     assert len(sizes[1]) > 2 and sizes[10**6] == {9, 27}
-    same(found[3], found[1])
-    same(found[10**6], found[1])
+    assert_same(found[3], found[1])
+    assert_same(found[10**6], found[1])
     assert toy.least_gap(case, prompts, config) > CLEAR
 
 
@@ -92,7 +92,7 @@ def test_rows_that_are_dropped_change_no_others(toy, kind):
         while len(running.rows):
             found |= running.step()
     assert found.keys() == {0, 2, 3, 5}
-    same(list(found.values()), [expected[i] for i in found])
+    assert_same(list(found.values()), [expected[i] for i in found])
 
 
 def test_pads_change_nothing(toy, kind):
@@ -106,7 +106,7 @@ def test_pads_change_nothing(toy, kind):
         towers[name] = np.concatenate([tower, pads], axis=2)
     wider = replace(batch, towers=towers, sight=dict.fromkeys(towers, "rule"))
     found = decode(case.model, batch.to("cpu"), case.protocol, CONFIG)
-    same(decode(case.model, wider.to("cpu"), case.protocol, CONFIG), found)
+    assert_same(decode(case.model, wider.to("cpu"), case.protocol, CONFIG), found)
 
 
 @torch.inference_mode()
@@ -153,7 +153,7 @@ def test_training_mode_is_kept_and_dropout_is_off(toy):
     prompts = case.prompts(3)
     expected = generate(case.model, prompts, case.protocol, CONFIG)
     case.model.train()
-    same(generate(case.model, prompts, case.protocol, CONFIG), expected)
+    assert_same(generate(case.model, prompts, case.protocol, CONFIG), expected)
     assert case.model.training
 
 
@@ -187,7 +187,7 @@ def test_who_listens_to_groups_hears_the_first_one(toy):
         config, heard = GenerateConfig(min_len=1, max_len=4, **options), {}
         listened = generate(*how, config, on_step=first_of(heard))
         plain = generate(*how, config)
-        same(listened, plain)
+        assert_same(listened, plain)
         firsts.append(heard)
     assert firsts[0] == firsts[1] and firsts[0].keys() == set(range(7))
 
@@ -268,7 +268,7 @@ def test_a_recurrent_network_decodes_with_its_state_as_cache(beam, arch):
     config = GenerateConfig(beam=beam, nbest=3, max_len=4, lenpen=0.0)
     for prompt, found in zip(prompts, generate(model, prompts, protocol, config), strict=True):
         for one in found:
-            near(one.token_log_probs, log_probs(prompt, one.ids))
+            assert_near(one.token_log_probs, log_probs(prompt, one.ids))
         if beam > 3:
             every = [[*some, end] for n in range(4) for some in itertools.product(words, repeat=n)]
             best = max(float(log_probs(prompt, written).sum()) for written in every)

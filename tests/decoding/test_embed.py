@@ -34,7 +34,7 @@ def generator(request, toy_vocab):
     return Generator(model, task(task.Config(), toy_vocab))
 
 
-def near(a, b):
+def assert_near(a, b):
     a, b = np.asarray(a), np.asarray(b)
     return np.allclose(a, b, rtol=1e-4, atol=1e-5 * max(np.abs(b).max(), 1))
 
@@ -43,8 +43,8 @@ def test_company_changes_nothing(generator):
     texts = toy_lines(12)
     for pool in ("mean", "first", "last"):
         together = generator.embed(texts, pool=pool, layer=1)
-        assert near(together, generator.embed(texts, pool=pool, layer=1, max_tokens=1))
-        assert near(together[3], generator.embed(texts[3], pool=pool, layer=1)[0])
+        assert assert_near(together, generator.embed(texts, pool=pool, layer=1, max_tokens=1))
+        assert assert_near(together[3], generator.embed(texts[3], pool=pool, layer=1)[0])
 
 
 def test_means_are_of_the_words(generator):
@@ -53,10 +53,10 @@ def test_means_are_of_the_words(generator):
     ids = generator.task.reading(generator.encode([[text]])[0]).token
     word = ~np.isin(ids, list(generator.vocab.symbols.values()))
     assert len(states) == len(ids)
-    assert near(generator.embed(text)[0], states[word].mean(0))
-    assert near(generator.embed(text, specials=True)[0], states.mean(0))
-    assert near(generator.embed(text, pool="first")[0], states[0])
-    assert near(generator.embed(text, pool="last")[0], states[-1])
+    assert assert_near(generator.embed(text)[0], states[word].mean(0))
+    assert assert_near(generator.embed(text, specials=True)[0], states.mean(0))
+    assert assert_near(generator.embed(text, pool="first")[0], states[0])
+    assert assert_near(generator.embed(text, pool="last")[0], states[-1])
     assert not generator.embed(["", text])[0].any()
 
 
@@ -85,7 +85,7 @@ def test_layers_of_packed_rows_are_those_of_single_ones(generator):
             batch, single = collate([[Example({"x": slots})]]).to("cpu"), []
             stack.encode(Reading.of(batch, "x", depths=single))
             for one, row in zip(single, packed, strict=True):
-                assert near(one[0, : len(slots)], row[0, start : start + len(slots)])
+                assert assert_near(one[0, : len(slots)], row[0, start : start + len(slots)])
             start += len(slots)
 
 
@@ -121,7 +121,7 @@ def test_a_latent_is_that_of_the_space(generator):
             generator.embed(texts, pool="latent")
         return
     space = LatentSpace(generator.model, generator.task)
-    assert near(generator.embed(texts, pool="latent"), space.encode(texts).mean)
+    assert assert_near(generator.embed(texts, pool="latent"), space.encode(texts).mean)
 
 
 def test_mistakes_are_named(generator):

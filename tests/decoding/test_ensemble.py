@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from paper_archs import arch_of
-from rounding import near
+from rounding import assert_near
 
 from unitk import registry
 from unitk.decoding.config import GenerateConfig
@@ -37,7 +37,7 @@ def test_a_model_with_itself_is_the_model(toy, kind):
     alone = generate(case.model, prompts, case.protocol, CONFIG)
     for some, others in zip(found, alone, strict=True):
         assert [one.ids.tolist() for one in some] == [one.ids.tolist() for one in others]
-        near([one.score for one in some], [o.score for o in others])
+        assert_near([one.score for one in some], [o.score for o in others])
 
 
 @pytest.mark.every(2)

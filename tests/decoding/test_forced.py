@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from paper_archs import arch_of
-from rounding import near
+from rounding import assert_near
 
 from unitk import registry
 from unitk.decoding.config import GenerateConfig
@@ -52,7 +52,7 @@ def make_end_likely(one, some):
     one.model.head = lambda states, name="lm": head(states, name) + likely
 
 
-def same(scored, found, expected=1e-5):
+def assert_same(scored, found, expected=1e-5):
     assert scored.hypothesis.ids.tolist() == found.hypothesis.ids.tolist()
     assert scored.text == found.text
     for part in ("score", "log_prob", "token_log_probs"):
@@ -76,11 +76,11 @@ def test_scores_are_those_of_the_search(one, search):
         Sources([source for source, _ in pairs]), given, config, watch=Watcher(done.append)
     )
     for (_, output), (again,) in zip(pairs, scored, strict=True):
-        same(again, output)
+        assert_same(again, output)
     assert sum(done) == 21 and len(done) > 1
     # the last end need not be given
     ((open_,),) = one.scores(Sources([pairs[0][0]]), [given[0][:-1]], config)
-    same(open_, pairs[0][1])
+    assert_same(open_, pairs[0][1])
 
 
 def test_each_symbol_that_ends_a_search_ends_a_given_output(one):
@@ -93,7 +93,7 @@ def test_each_symbol_that_ends_a_search_ends_a_given_output(one):
     found = [best for (best,) in one.outputs(Sources(some), config)]
     given = [output.hypothesis.ids for output in found]
     for (again,), output in zip(one.scores(Sources(some), given, config), found, strict=True):
-        same(again, output)
+        assert_same(again, output)
     plain = one.scores(Sources(some), given, replace(config, end_symbols=""))
     gains = [
         best.hypothesis.log_prob - own.hypothesis.log_prob
@@ -106,7 +106,7 @@ def test_options_of_a_search_alone_concern_no_score(toy_vocab):
     lm = generator("lm", toy_vocab)
     plain = lm.score(["The bade."], ["The babe."], search="unilm", max_len=2)[0]
     lm.defaults = {"beam": 1, "min_len": 9}
-    same(lm.score(["The bade."], ["The babe."], search="unilm", max_len=2)[0], plain)
+    assert_same(lm.score(["The bade."], ["The babe."], search="unilm", max_len=2)[0], plain)
     assert lm.score(["The bade."], ["The babe."], search="exact")
 
 
@@ -116,7 +116,7 @@ def test_several_blanks(toy_vocab):
     config = GenerateConfig(beam=3, nbest=3, max_len=4, search="glm")
     source = glm.encode_blanks(text)
     for output in glm.outputs(Sources([source]), config)[0]:
-        same(glm.scores(Sources([source]), [output.hypothesis.ids], config)[0][0], output)
+        assert_same(glm.scores(Sources([source]), [output.hypothesis.ids], config)[0][0], output)
     with pytest.raises(DataError, match="input 1: 1 targets for 2 blanks"):
         glm.scores(Sources([source]), [np.array([9, 9])], config)
 
@@ -127,7 +127,9 @@ def test_texts_in_python(toy_vocab):
     assert one.text == "The babe." and two.text == ""
     assert one.hypothesis.score == one.hypothesis.log_prob < 0
     assert two.hypothesis.ids.tolist() == [lm.protocol.end]
-    near(lm.score(["The bade."], ["The babe."])[0].hypothesis.log_prob, one.hypothesis.log_prob)
+    assert_near(
+        lm.score(["The bade."], ["The babe."])[0].hypothesis.log_prob, one.hypothesis.log_prob
+    )
 
 
 def test_given_outputs_are_scored_whole_whatever_a_search_would_choose(toy_vocab):
@@ -139,7 +141,9 @@ def test_given_outputs_are_scored_whole_whatever_a_search_would_choose(toy_vocab
     assert meant.text == plain.text == texts[1][0]
     assert meant.hypothesis.log_prob == plain.hypothesis.log_prob < meant.hypothesis.score
     chosen = lm.score(*texts, key_phrases="babe")[0]  # of the source, one sentence is read
-    near(chosen.hypothesis.log_prob, lm.score(["The babe."], texts[1])[0].hypothesis.log_prob)
+    assert_near(
+        chosen.hypothesis.log_prob, lm.score(["The babe."], texts[1])[0].hypothesis.log_prob
+    )
     for idle in ({"sentences": 2}, {"beam": 3}, {"max_len": 9}):
         with pytest.raises(UsageError, match="has no effect with targets"):
             lm.score(*texts, **idle)
@@ -161,7 +165,7 @@ def test_what_is_too_long(toy_vocab):
         lm.scores(Sources([source], first=3), [target], config)
     short = [source[0], source[1][:1]]
     ((one,),) = lm.scores(Sources([source], truncate=True), [target], config)
-    same(one, lm.scores(Sources([short]), [target], config)[0][0])
+    assert_same(one, lm.scores(Sources([short]), [target], config)[0][0])
     with pytest.raises(DataError, match="target of 30 tokens"):
         lm.scores(Sources([source], truncate=True), [np.full(30, 52)], config)
 

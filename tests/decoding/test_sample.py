@@ -98,7 +98,7 @@ def test_words_that_differ_by_rounding_may_change_places(rule):
         assert (found[0] != other).float().mean() < 0.005  # a boundary may move by as little
 
 
-def same_words(found, other):
+def assert_same_words(found, other):
     for outputs, others in zip(found, other, strict=True):
         assert [one.ids.tolist() for one in outputs] == [one.ids.tolist() for one in others]
 
@@ -107,9 +107,9 @@ def test_seeds_fix_the_draws_whatever_the_batch(toy):
     case = toy.Case("shift", words=6)
     prompts = case.prompts(6)
     found = generate(case.model, prompts, case.protocol, CONFIG)
-    same_words(found, generate(case.model, prompts, case.protocol, CONFIG))
+    assert_same_words(found, generate(case.model, prompts, case.protocol, CONFIG))
     alone = replace(CONFIG, max_tokens=1)
-    same_words(found, generate(case.model, prompts, case.protocol, alone))
+    assert_same_words(found, generate(case.model, prompts, case.protocol, alone))
     other = generate(case.model, prompts, case.protocol, replace(CONFIG, seed=2))
     assert any(
         [one.ids.tolist() for one in a] != [one.ids.tolist() for one in b]
@@ -122,7 +122,7 @@ def test_the_likeliest_word_only_is_greedy_decoding(toy):
     prompts = case.prompts(4)
     drawn = replace(CONFIG, nbest=1, sampling_topk=1)
     greedy = GenerateConfig(beam=1, max_len=5)
-    same_words(
+    assert_same_words(
         generate(case.model, prompts, case.protocol, drawn),
         generate(case.model, prompts, case.protocol, greedy),
     )

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 
 from unitk.decoding.config import SEARCH_PRESETS, GenerateConfig
 from unitk.decoding.constraints.base import Constraints
@@ -21,11 +21,11 @@ def words(hypotheses):
     return [one.ids.tolist() for one in hypotheses]
 
 
-def same(hypotheses, expected):
+def assert_same(hypotheses, expected):
     """Equal words in equal order, and scores within 1e-5."""
     assert words(hypotheses) == [ids for ids, _ in expected]
     scores = [one.score for one in hypotheses]
-    near(scores, [score for _, score in expected])
+    assert_near(scores, [score for _, score in expected])
 
 
 @pytest.mark.every(2)
@@ -38,11 +38,11 @@ def test_a_wide_beam_is_brute_force(toy, name, lenpen):
         config = replace(EXHAUSTIVE, lenpen=lenpen, **rules)
         expected = toy.brute_force(case, prompt, config)
         (found,) = generate(case.model, [prompt], case.protocol, config)
-        same(found, expected)
+        assert_same(found, expected)
         for nbest in (1, 3):  # stopping early loses nothing
             few = replace(config, nbest=nbest)
             (found,) = generate(case.model, [prompt], case.protocol, few)
-            same(found, expected[:nbest])
+            assert_same(found, expected[:nbest])
 
 
 @pytest.mark.every(3)
@@ -62,7 +62,7 @@ def test_equals_a_naive_beam(toy, kind, beam):
         for prompt, hypotheses, steps in zip(prompts, found, naive, strict=True):
             # greedy decoding ends with the first end, the naive beam does not
             finished = [greedy(case, prompt, config)] if beam == 1 else steps[-1][0]
-            same(hypotheses, finished)
+            assert_same(hypotheses, finished)
         shared += open_beams_are_equal(case, prompts, config, naive)
     assert shared > 20 or beam == 1
 
@@ -98,7 +98,7 @@ def open_beams_are_equal(case, prompts, config, naive):
             opened = steps[step - 1][1]
             assert [state.written[b, k, :step].tolist() for k in kept] == [ids for ids, _ in opened]
             scores = [float(state.score[b, k]) for k in kept]
-            near(scores, [raw for _, raw in opened])
+            assert_near(scores, [raw for _, raw in opened])
             shared += step > 1 and len(set(back[b, kept].tolist())) < len(kept)
         logits = case.model.head(reader.read(reader.next_window(), back, token, position))
     return shared
@@ -113,9 +113,9 @@ def test_score_is_the_log_probability_over_the_length(toy, kind):
     ):
         assert len(found) == 3
         for one in found:
-            near(one.log_prob, case.score(prompt, one.ids.tolist()))
-            near(one.log_prob, float(one.token_log_probs.sum()))
-            near(one.score, one.log_prob / len(one.ids) ** 0.7)
+            assert_near(one.log_prob, case.score(prompt, one.ids.tolist()))
+            assert_near(one.log_prob, float(one.token_log_probs.sum()))
+            assert_near(one.score, one.log_prob / len(one.ids) ** 0.7)
             assert len(one.token_log_probs) == len(one.ids)
 
 
@@ -188,7 +188,7 @@ def test_ways_to_search(toy, search):
                 over = full and finished[-1][1] >= raw / length**lenpen
                 if {"fairseq": full, "unilm": False}.get(search, over):
                     break
-            same(found, finished)
+            assert_same(found, finished)
 
 
 @pytest.mark.parametrize("search", SEARCH_PRESETS)
@@ -198,7 +198,7 @@ def test_a_wide_beam_is_brute_force_in_every_way(toy, search, lenpen):
     prompt = case.prompt(np.array([0, 1, 1]))
     config = replace(EXHAUSTIVE, search=search, lenpen=lenpen, min_len=1)
     (found,) = generate(case.model, [prompt], case.protocol, config)
-    same(found, toy.brute_force(case, prompt, config))
+    assert_same(found, toy.brute_force(case, prompt, config))
 
 
 def unilms_own(case, prompt, config):
@@ -238,7 +238,7 @@ def test_unilms_way_is_its_programs(toy):
         for prompt, found in zip(
             prompts, generate(case.model, prompts, case.protocol, config), strict=True
         ):
-            same(found, [unilms_own(case, prompt, config)])
+            assert_same(found, [unilms_own(case, prompt, config)])
             cut += len(found[0].ids) == 6
     assert 0 < cut < 24
 
@@ -253,7 +253,7 @@ def test_glms_way_fills_blanks(toy):
         for steps, (finished, _, best) in enumerate(toy.naive_beam(case, prompt, config), 1):
             if len(finished) == 3 and finished[-1][1] >= best / max(steps - 1, 1) ** 0.7:
                 break
-        same(found, finished)
+        assert_same(found, finished)
     with pytest.raises(UsageError, match="--search unilm.*outputs.*one blank"):
         generate(case.model, prompts, case.protocol, replace(config, search="unilm"))
 
@@ -312,7 +312,7 @@ def test_the_exact_stop_loses_nothing_and_saves_steps(lenpen):
         config = GenerateConfig(beam=80, nbest=nbest, max_len=4 - blanks, **rule)
         search = run_table(table, end, blanks, config)
         expected = all_outputs(table, end, blanks, config)[:nbest]
-        same(search.results()[0], expected)
+        assert_same(search.results()[0], expected)
         saved += search.max_steps - search.steps
     assert saved > 0
 

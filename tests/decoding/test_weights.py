@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 from torch import nn
 
 from unitk.decoding.config import GenerateConfig
@@ -118,8 +118,8 @@ def test_packed_equals_linear(name):
     after = ("none", "") if name == "none" else FUSED[ACTIVATIONS[name]]
     packed = Packed(linear.weight, linear.bias, after)
     for rows in (5, 2, 1, 0):
-        near(packed(x[:rows]), wanted[:rows])
-        near(packed(x[:rows, 3]), wanted[:rows, 3])
+        assert_near(packed(x[:rows]), wanted[:rows])
+        assert_near(packed(x[:rows, 3]), wanted[:rows, 3])
 
 
 @needs_onednn
@@ -183,7 +183,7 @@ def test_a_padded_product_is_the_product(outputs, biased):
     assert len(padded.weight) % 64 == 0
     shared = padded.weight.data_ptr() == linear.weight.data_ptr()
     assert shared == (outputs == 64)
-    near(padded(x), linear(x))
+    assert_near(padded(x), linear(x))
 
 
 @needs_onednn

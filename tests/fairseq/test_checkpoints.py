@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from rounding import near
+from rounding import assert_near
 
 import unitk
 from unitk.decoding.config import GenerateConfig
@@ -185,7 +185,7 @@ def store(tmp_path):
 def both_ways(kit, tmp_path, there, tensors, example, wanted):
     loaded = load(kit.to_unitk("fairseq", there, tmp_path / "ours"))
     found = kit.logits(loaded.model, example, V)
-    near(found, wanted)
+    assert_near(found, wanted)
     back = kit.goes_back(
         tmp_path / "ours", "fairseq", tmp_path / "back", "checkpoint_best.pt", tensors
     )

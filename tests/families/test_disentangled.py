@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from rounding import near
+from rounding import assert_near
 from safetensors.torch import load_file, save_file
 
 from tests.formats.conftest import goes_back, ids, logits, perturbed, single, to_unitk
@@ -128,7 +128,7 @@ def test_ltg_bert_is_the_release(released, tmp_path):
     w, there = released
     ours = load(to_unitk("hf", there, tmp_path / "ours")).model
     tokens = ids(np.random.default_rng(1), 40)  # beyond the longest distance
-    near(logits(ours, single(tokens), V), restated(w, torch.from_numpy(tokens)))
+    assert_near(logits(ours, single(tokens), V), restated(w, torch.from_numpy(tokens)))
     saved = load_file(there / "model.safetensors")
     goes_back(tmp_path / "ours", "hf", tmp_path / "back", "model.safetensors", saved)
 
@@ -214,8 +214,10 @@ def test_gpt_bert_is_the_release(released, tmp_path, old):
     assert ours.task.name == "mlm" and ours.task.config.shift
     tokens = ids(np.random.default_rng(1), 40)
     row, at = torch.from_numpy(tokens), np.arange(40)
-    near(logits(ours.model, single(tokens), V), restated_gpt_bert(w, row))
-    near(logits(ours.model, single(tokens, at=at), V), restated_gpt_bert(w, row, causal=True))
+    assert_near(logits(ours.model, single(tokens), V), restated_gpt_bert(w, row))
+    assert_near(
+        logits(ours.model, single(tokens, at=at), V), restated_gpt_bert(w, row, causal=True)
+    )
     goes_back(tmp_path / "ours", "hf", tmp_path / "back", "model.safetensors", w)
 
 
@@ -245,7 +247,7 @@ def test_layers_share_the_vectors_of_distances(arch):
     tokens = ids(np.random.default_rng(2), 12)
     at = np.arange(12)
     there = logits(model, single(tokens, pos=at))
-    near(logits(model, single(tokens, pos=at + 50)), there)
+    assert_near(logits(model, single(tokens, pos=at + 50)), there)
     assert (logits(model, single(tokens, pos=at + 3 * (at > 5))) - there).abs().max() > 1e-3
 
 
@@ -258,7 +260,7 @@ def test_packing_and_padding_change_nothing(arch):
     batch = collate([texts[:2], texts[2:]]).to("cpu")
     with torch.no_grad():
         states = model(batch)[0]["x"].flatten(0, 1)
-        near(model.head(states[batch.asks["lm"].rows[:, 0]])[:, :V], torch.cat(alone))
+        assert_near(model.head(states[batch.asks["lm"].rows[:, 0]])[:, :V], torch.cat(alone))
 
 
 @pytest.mark.parametrize("arch", ["deberta_v3_tiny", "ltg_bert_tiny", "gpt_bert_tiny"])

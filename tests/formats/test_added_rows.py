@@ -9,7 +9,7 @@ import string
 import numpy as np
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 from tokenizers import Tokenizer
 from tokenizers.decoders import ByteLevel as Joined
 from tokenizers.models import BPE
@@ -130,7 +130,7 @@ def test_five_best_of_gpt_which_goes_on_for_ever(gpt):
         for one in outputs:
             if "<unk>" not in one.text:
                 [again] = generator.score([source], [one.text])
-                near(again.hypothesis.score, one.hypothesis.score)
+                assert_near(again.hypothesis.score, one.hypothesis.score)
     for option in ({"sampling": True}, {"beam": 4, "diverse_beam_groups": 2}):
         [[drawn]] = generator.generate(SOURCES[:1], max_len=MOST, **option)
         assert len(drawn.text) == MOST and math.isfinite(drawn.hypothesis.score)
@@ -194,7 +194,7 @@ def test_until_they_are_trained(gpt2, kit, tmp_path, caplog, capsys):
         capsys.readouterr()
         evaluate.run([*places, str(path), "--output-format", "json"])
         found = json.loads(capsys.readouterr().out)
-        near(found["loss"], np.mean(losses))
+        assert_near(found["loss"], np.mean(losses))
     with caplog.at_level(logging.INFO):
         options = "--task lm --task.opening sep --max-steps 1 --block-size 16 --blocks doc".split()
         run = ["--init-from", dest, "--data", tmp_path / "c", "--save-dir", tmp_path / "run"]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from rounding import near
+from rounding import assert_near
 from safetensors.torch import load_file, save_file
 
 from unitk.errors import CheckpointError, UsageError
@@ -183,7 +183,7 @@ def test_logits_both_ways(kit, store, tmp_path, name):
     at = 2 * BLOCK.numpy() + 1 if name == "bd3lm" else 0
     shown = kit.single(TOKENS, at=at)
     wanted = reference(tensors, TOKENS, sees)
-    near(kit.logits(loaded.model, shown, V), wanted)
+    assert_near(kit.logits(loaded.model, shown, V), wanted)
     back = kit.from_unitk(tmp_path / "ours", "diffusion", tmp_path / "back")
     written = load_file(back / "model.safetensors")
     assert tensors.keys() - written.keys() <= {"sampling_eps_min", "sampling_eps_max"}
@@ -192,13 +192,13 @@ def test_logits_both_ways(kit, store, tmp_path, name):
         assert written.keys() == tensors.keys()
     else:
         # what is written says the same at any time
-        near(reference(written, TOKENS, sees, 0.7), wanted)
-        near(written["backbone.rotary_emb.inv_freq"], 10000.0 ** (-np.arange(8) / 8))
+        assert_near(reference(written, TOKENS, sees, 0.7), wanted)
+        assert_near(written["backbone.rotary_emb.inv_freq"], 10000.0 ** (-np.arange(8) / 8))
     settled = json.loads((back / "config.json").read_text())
     changed = {key for key in about if settled.get(key) != about[key]}
     assert changed <= {"cond_dim", "adaln", "attn_backend", "var_min"}
     again = load(kit.to_unitk("diffusion", back, tmp_path / "again"))
-    near(kit.logits(again.model, shown, V), wanted)
+    assert_near(kit.logits(again.model, shown, V), wanted)
 
 
 def test_the_symbol_before_a_text_of_llada(kit, store, tmp_path):
@@ -281,7 +281,7 @@ def test_models_trained_here(kit, tmp_path, toy_data, words, message):
     assert loaded.vocab.symbols == mine.vocab.symbols
     assert loaded.task.config == mine.task.config
     shown = kit.single(TOKENS % len(mine.vocab))
-    near(kit.logits(loaded.model, shown), kit.logits(mine.model, shown))
+    assert_near(kit.logits(loaded.model, shown), kit.logits(mine.model, shown))
 
 
 def test_another_format_names_this_one(kit, store, tmp_path):

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 
 from unitk.data.cuts import Text
 from unitk.decoding.config import EmbedConfig
@@ -121,8 +121,8 @@ def test_states_are_those_of_the_equations(released):
         states, _ = parts.model(collate([[example]]).to("cpu"))
     there = {name: array.astype(np.float64) for name, array in there.items()}
     x = np.array([word(there, chars) for chars in example.inputs["fwd.chars"]])
-    near(states["fwd"][0, :6], direction(there, x, 0))
-    near(states["bwd"][0, :6].flip(0), direction(there, x[::-1], 1))
+    assert_near(states["fwd"][0, :6], direction(there, x, 0))
+    assert_near(states["bwd"][0, :6].flip(0), direction(there, x[::-1], 1))
 
 
 def test_vectors_are_the_states_of_both_directions_in_every_layer(released):
@@ -140,10 +140,10 @@ def test_vectors_are_the_states_of_both_directions_in_every_layer(released):
         found, short, empty = embed(
             parts.model, parts.task, sources, EmbedConfig(layer=layer, **how)
         )
-        near(torch.from_numpy(found), np.concatenate(ways, 1))
+        assert_near(torch.from_numpy(found), np.concatenate(ways, 1))
         assert short.shape == (3, 2 * WIDTH) and empty.shape == (0, 2 * WIDTH)
         [mean] = embed(parts.model, parts.task, [[ids]], EmbedConfig(layer=layer))
-        near(torch.from_numpy(mean), np.concatenate(ways, 1)[1:-1].mean(0))
+        assert_near(torch.from_numpy(mean), np.concatenate(ways, 1)[1:-1].mean(0))
 
 
 def test_the_command_writes_a_checkpoint_without_trained_words(released, tmp_path):
@@ -253,7 +253,7 @@ def test_floats_of_any_width_and_order_are_read(released, kind):
     found = get("format", "elmo").read(folder, folder / "vocab").model.state_dict()
     for name in wanted:
         if not name.startswith("heads."):  # which begin at random
-            near(found[name], wanted[name], roundings=2**14 if kind == "f2" else 1)
+            assert_near(found[name], wanted[name], roundings=2**14 if kind == "f2" else 1)
 
 
 def test_groups_that_nobody_needs_cost_nothing(released):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from rounding import near
+from rounding import assert_near
 
 import unitk
 from unitk.decoding.config import GenerateConfig
@@ -118,7 +118,7 @@ def test_logits_decoding_and_the_way_back(kit, store, tmp_path):
     at = np.maximum(np.arange(30) - 19, 0)
     wanted = reference(tensors, tokens, pos, block, 20)
     found = kit.logits(loaded.model, kit.single(tokens, at=at, pos=pos, pos2=block))
-    near(found, wanted)
+    assert_near(found, wanted)
     source = rng.integers(200, PIECES, 6)
     generator = unitk.load(there, format="glm")
     [[best]] = generator.outputs(Sources([[source]]), GenerateConfig(beam=1, max_len=6))

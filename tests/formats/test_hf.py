@@ -10,7 +10,7 @@ import pytest
 import sentencepiece
 import torch
 import torch.nn.functional as F
-from rounding import near
+from rounding import assert_near
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
@@ -319,10 +319,10 @@ def test_both_ways(hf, kit, make, tmp_path, family):
     with torch.no_grad():
         wanted = said(model(**given))
     found = kit.logits(ours, example, V)
-    near(found, wanted)
+    assert_near(found, wanted)
     label = torch.from_numpy(example.asks[0].label)
     loss, theirs = (F.cross_entropy(logits, label) for logits in (found, wanted))
-    near(loss, theirs)
+    assert_near(loss, theirs)
     # back: the same tensors bit for bit, and a model that their library opens
     saved = load_file(there / "model.safetensors")
     if family == "marian":  # which are written, as they may have learned
@@ -332,7 +332,7 @@ def test_both_ways(hf, kit, make, tmp_path, family):
     again, info = again.from_pretrained(back, output_loading_info=True)
     assert not info["missing_keys"] and not info["unexpected_keys"]
     with torch.no_grad():
-        near(said(again(**given)), wanted)
+        assert_near(said(again(**given)), wanted)
     opened = hf.PreTrainedTokenizerFast if family in TOKENIZERS else hf.AutoTokenizer
     tokenizer = opened.from_pretrained(back)
     words = "w3 w7 w54"
@@ -351,7 +351,7 @@ def test_an_output_layer_with_gelu_beside_other_layers(hf, kit, make, monkeypatc
     if family in ("bert", "albert"):
         example, given = examples(kit, family)
         with torch.no_grad():
-            near(
+            assert_near(
                 kit.logits(unitk.load_module(there, format="hf").model, example, V),
                 said(model(**given)),
             )
@@ -387,7 +387,9 @@ def test_an_untied_output_map_adds_its_own_bias(kit, make, tmp_path):
     example, given = examples(kit, "bert_untied")
     with torch.no_grad():
         wanted = said(model(**given))
-    near(kit.logits(load(kit.to_unitk("hf", there, tmp_path / "ours")).model, example, V), wanted)
+    assert_near(
+        kit.logits(load(kit.to_unitk("hf", there, tmp_path / "ours")).model, example, V), wanted
+    )
 
 
 @pytest.mark.parametrize(
@@ -421,7 +423,7 @@ def test_the_loss_is_theirs(kit, make, tmp_path, family):
         for ask in batch.asks.values():  # without the words that were added
             logits = ours.head(states[ask.rows[:, 0]], ask.head)[:, :V]
             total += F.cross_entropy(logits, ask.label)
-    near(total, wanted)
+    assert_near(total, wanted)
 
 
 def test_t5_with_its_sentencepiece_model(hf, kit, tmp_path):
@@ -559,7 +561,7 @@ def test_models_of_every_objective_leave_as_their_family(
     theirs = getattr(hf, f"AutoModelFor{kind}").from_pretrained(tmp_path / "out").eval()
     example, given = examples(kit, family)
     with torch.no_grad():
-        near(kit.logits(ours, example), said(theirs(**given)))
+        assert_near(kit.logits(ours, example), said(theirs(**given)))
 
 
 @pytest.mark.parametrize("arch", ["bert", "modernbert", "qwen3", "gpt2", "t5", "deberta_v3"])

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 from safetensors.torch import load_file
 
 import unitk
@@ -49,7 +49,7 @@ def test_both_ways(hf, kit, make, tmp_path, shared):
     given["decoder_input_ids"] = torch.from_numpy(fed)[None]
     with torch.no_grad():
         wanted = model(**given).logits[0]
-    near(kit.logits(ours.model, kit.pair(tokens, fed), 60), wanted)
+    assert_near(kit.logits(ours.model, kit.pair(tokens, fed), 60), wanted)
     saved = load_file(there / "model.safetensors")
     saved = {name: one for name, one in saved.items() if "pooler" not in name}
     back = kit.goes_back(tmp_path / "ours", "hf", tmp_path / "back", "model.safetensors", saved)
@@ -57,7 +57,7 @@ def test_both_ways(hf, kit, make, tmp_path, shared):
     # nothing reads the pooler of the encoder
     assert not info["unexpected_keys"] and all("pooler" in name for name in info["missing_keys"])
     with torch.no_grad():
-        near(again(**given).logits[0], wanted)
+        assert_near(again(**given).logits[0], wanted)
     tokenizer, text = hf.AutoTokenizer.from_pretrained(back), "w7 w9 w30"
     row = tokenizer([text], return_tensors="pt")
     banned = [[i] for i in ours.task.protocol.banned if i < 60]

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 from safetensors.torch import load_file
 
 from tests.conftest import toy_lines
@@ -55,7 +55,7 @@ def test_the_card_of_what_writes_blanks_promises_states_alone(
     ids = found["tokenizer"]("The cat sat on the mat.")["input_ids"]
     batch = collate([[Example({"enc": stay(ids, np.arange(len(ids)))})]]).to("cpu")
     with torch.no_grad():
-        near(found["states"][0], model.embed(batch, 2)[0, : len(ids)])
+        assert_near(found["states"][0], model.embed(batch, 2)[0, : len(ids)])
 
 
 def test_an_autoencoder_says_why_it_stays():

@@ -286,7 +286,7 @@ def alter(file, **more):
     file.write_text(json.dumps(json.loads(file.read_text()) | more))
 
 
-def refused(kit, there, message):
+def assert_refused(kit, there, message):
     """An import that writes nothing and says why in one line."""
     with pytest.raises(UnitkError, match=message) as error:
         kit.to_unitk("hf", there, there.parent / "ours")
@@ -296,19 +296,23 @@ def refused(kit, there, message):
 def test_a_part_that_is_missing_is_named(kit, there):
     first = min(there.glob("*.safetensors"))
     first.unlink()
-    refused(kit, there, first.name)
+    assert_refused(kit, there, first.name)
 
 
 def test_a_tensor_that_only_the_index_has_is_named(kit, there):
     index = there / "model.safetensors.index.json"
     names = json.loads(index.read_text())["weight_map"]
     alter(index, weight_map=names | {"model.more.weight": min(names.values())})
-    refused(kit, there, r"index.json: weight_map names model.more.weight, which .*safetensors does")
+    assert_refused(
+        kit, there, r"index.json: weight_map names model.more.weight, which .*safetensors does"
+    )
 
 
 def test_tied_matrices_that_differ_are_refused(kit, there):
     alter(there / "config.json", tie_word_embeddings=True)
-    refused(kit, there, "config.json: tie_word_embeddings is true, but lm_head.weight differs")
+    assert_refused(
+        kit, there, "config.json: tie_word_embeddings is true, but lm_head.weight differs"
+    )
 
 
 def test_an_output_that_is_not_there_is_named(kit, there, caplog):
@@ -352,12 +356,14 @@ def test_a_tied_matrix_may_be_stored_twice(kit, there):
 def test_a_vocabulary_beyond_the_table_is_refused(kit, there):
     with (there / "vocab.txt").open("a") as file:
         file.writelines(f"more{number}\n" for number in range(9))
-    refused(kit, there, "config.json: vocab_size is 60, but 'more0' has the id 60")
+    assert_refused(kit, there, "config.json: vocab_size is 60, but 'more0' has the id 60")
 
 
 def test_a_table_of_another_size_is_refused(kit, there):
     alter(there / "config.json", vocab_size=59)
-    refused(kit, there, "config.json: vocab_size is 59, but .*embed_tokens.weight has 60 rows")
+    assert_refused(
+        kit, there, "config.json: vocab_size is 59, but .*embed_tokens.weight has 60 rows"
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn])
@@ -367,10 +373,10 @@ def test_numbers_that_are_no_weights_are_named(kit, there, dtype):
     file, name = next((f, n) for f in found for n in found[f] if n.endswith("up_proj.weight"))
     save_file(found[file] | {name: found[file][name].to(dtype)}, file)
     kind = str(dtype).removeprefix("torch.")
-    refused(kit, there, f"{name} is {kind}, so it is not a weight")
+    assert_refused(kit, there, f"{name} is {kind}, so it is not a weight")
 
 
 @pytest.mark.parametrize("kind", ["qwen3_moe", "gemma3", "mixtral"])
 def test_experts_and_pictures_are_refused_by_their_type(kit, there, kind):
     alter(there / "config.json", model_type=kind)
-    refused(kit, there, f"config.json: model_type must be one of .*, got '{kind}'")
+    assert_refused(kit, there, f"config.json: model_type must be one of .*, got '{kind}'")

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 
 import unitk
 from tests.conftest import toy_lines
@@ -61,7 +61,7 @@ def test_states_are_theirs(kit, tmp_path, toy_vocab, arch, task):
         with torch.no_grad():
             theirs = model(torch.from_numpy(ids)[None], output_hidden_states=True).hidden_states
         for own, wanted in zip(states, (*theirs, theirs[-1]), strict=True):
-            near(own[i], wanted[0])
+            assert_near(own[i], wanted[0])
         scale = theirs[-1].abs().max().item()
         words = ~np.isin(ids, list(task.vocab.symbols.values()))
         assert np.allclose(means[i], theirs[-1][0][words].mean(0), rtol=1e-4, atol=1e-5 * scale)

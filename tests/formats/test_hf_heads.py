@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 from safetensors.torch import load_file
 
 import unitk
@@ -282,14 +282,14 @@ def test_both_ways(hf, kit, make, tmp_path, family, kind):
     found, loss, laid = ours_of(ours, task, parts, right)
     wanted, their_loss, rows = theirs_of(model, task, parts, laid)
     if kind != "span":  # in a batch, theirs finds borders among its padding
-        near(loss, their_loss)
+        assert_near(loss, their_loss)
     for i, row in enumerate(found):
-        near(row[..., : wanted[i].shape[-1]] if kind == "span" else row, wanted[i])
+        assert_near(row[..., : wanted[i].shape[-1]] if kind == "span" else row, wanted[i])
         # alone as in a padded batch
         [alone], loss, laid = ours_of(ours, task, parts[i : i + 1], right[i : i + 1])
         [same], their_loss, _ = theirs_of(model, task, parts[i : i + 1], laid)
-        near(alone, same)
-        near(loss, their_loss)
+        assert_near(alone, same)
+        assert_near(loss, their_loss)
     saved = load_file(there / "model.safetensors")
     if "transformer.tokens_embed.weight" not in saved and family == "gpt":
         # this class stores the tied matrix as the output's, the others of its kind do not
@@ -304,7 +304,7 @@ def test_both_ways(hf, kit, make, tmp_path, family, kind):
         assert tuple(again.config.id2label.values()) == LABELS
     _, _, laid = ours_of(ours, task, parts, right)
     for one, other in zip(theirs_of(again, task, parts, laid)[0], wanted, strict=True):
-        near(one, other)
+        assert_near(one, other)
     if kind in ("classify", "span"):  # their tokenizer puts around a pair what is read here
         opened = hf.PreTrainedTokenizerFast if family in TOKENIZERS else hf.AutoTokenizer
         tokenizer = opened.from_pretrained(back)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 
 import unitk
 from tests.vocab.test_open import ROBERTA, odd_texts
@@ -29,11 +29,11 @@ def test_narrow_embeddings_compute_the_same(hf, kit, tmp_path, vocab_txt, cls):
         example = kit.single(torch.tensor(row).numpy(), at=range(5))
         with torch.no_grad():
             wanted = theirs(torch.tensor([row])).logits[0]
-        near(kit.logits(found.model, example, 60), wanted)
+        assert_near(kit.logits(found.model, example, 60), wanted)
     back = kit.from_unitk(tmp_path / "ours", "hf", tmp_path / "back")
     again = getattr(hf, cls).from_pretrained(back)
     with torch.no_grad():
-        near(again(torch.tensor([row])).logits, theirs(torch.tensor([row])).logits)
+        assert_near(again(torch.tensor([row])).logits, theirs(torch.tensor([row])).logits)
     assert again.config.word_embed_proj_dim == 32 and not again.config.tie_word_embeddings
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 
 from unitk.errors import UsageError
 from unitk.formats.hf.families import kind_of
@@ -56,7 +56,7 @@ def test_transformers_computes_the_same(hf, kit, toy_vocab, tmp_path, case):
     with torch.no_grad():
         found = theirs.eval()(**row)
         logits = found.logits if "logits" in found else found.prediction_logits
-        near(kit.logits(model, example, len(toy_vocab)), logits[0])
+        assert_near(kit.logits(model, example, len(toy_vocab)), logits[0])
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 
 import unitk
 from tests.vocab.test_open import LINES, odd_texts, spiece
@@ -113,7 +113,7 @@ def test_they_write_the_same_and_go_back(hf, kit, tmp_path, make):
         fed = torch.tensor([[model.config.decoder_start_token_id, 7, 9]])
         with torch.no_grad():
             found, wanted = (one(**row, decoder_input_ids=fed).logits for one in (again, model))
-        near(found, wanted)
+        assert_near(found, wanted)
         # all of one length: in a search there, what the limit cuts costs otherwise
         rules = {"max_new_tokens": 9, "min_new_tokens": 9, "forced_eos_token_id": None}
         rules["bad_words_ids"] = [[i] for i in ours.task.protocol.banned if i < wanted.shape[2]]

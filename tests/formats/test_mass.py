@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from rounding import near
+from rounding import assert_near
 
 import unitk
 from tests.conftest import toy_lines
@@ -134,7 +134,7 @@ def test_mass(kit, store, tmp_path, tuned):
     source, fed = kit.ids(rng, 13), kit.ids(rng, 9)
     wanted = reference(tensors, source, fed)
     found = kit.logits(loaded.model, kit.pair(source, fed), V)
-    near(found, wanted)
+    assert_near(found, wanted)
     generator = unitk.load(there, format="mass")
     [[best]] = generator.outputs(Sources([[source]]), GenerateConfig(beam=1, max_len=6))
     words = decode(tensors, source, 6)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from rounding import near
+from rounding import assert_near
 
 import unitk
 from unitk.decoding.config import GenerateConfig
@@ -164,7 +164,7 @@ def test_logits_decoding_and_the_way_back(kit, store, tmp_path, count):
         given = [EOS, *source, EOS], [EOS, *fed]
         wanted = reference(found, *given, pair)
         logits = kit.logits(loaded.model, example, V)
-        near(logits, wanted)
+        assert_near(logits, wanted)
         [[best]] = unitk.load(dest).outputs(Sources([[source]]), GenerateConfig(beam=1, max_len=7))
         greedy = decode(found, source, 7, pair)
         assert best.hypothesis.ids.tolist()[: len(greedy)] == greedy
@@ -201,7 +201,7 @@ def test_a_span_has_its_places_and_its_language(kit, store, tmp_path):
     seen = torch.from_numpy(source != MASK)
     wanted = reference(found, source, fed, (1, 1), dec.pos, seen)
     logits = kit.logits(loaded.model, example, V)
-    near(logits, wanted)
+    assert_near(logits, wanted)
 
 
 def test_directions_are_packed_together(kit, store, tmp_path):
@@ -218,7 +218,7 @@ def test_directions_are_packed_together(kit, store, tmp_path):
     with torch.no_grad():
         states = loaded.model(batch)[0]["dec"].flatten(0, 1)
         logits = loaded.model.head(states[batch.asks["lm"].rows[:, 0]])[:, :V]
-    near(logits, torch.cat(wanted))
+    assert_near(logits, torch.cat(wanted))
 
 
 def test_an_output_map_for_each_language_is_counted_and_changes_outputs():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from rounding import near
+from rounding import assert_near
 from tokenizers import Tokenizer
 from tokenizers.decoders import ByteLevel as Joined
 from tokenizers.models import BPE
@@ -177,7 +177,7 @@ def test_both_ways(kit, store, tmp_path, inject, sides):
     source, fed = kit.ids(rng, 13), kit.ids(rng, 9)
     wanted = reference(tensors, source, fed)
     found = kit.logits(loaded.model, kit.pair(source, fed), V)
-    near(found, wanted)
+    assert_near(found, wanted)
     # greedily, from what opens a text; the words that the original's decoder would write
     prompt = loaded.task.prompt([source]).towers
     words, banned = prompt["dec"].token.tolist(), list(loaded.task.protocol.banned)
@@ -214,10 +214,10 @@ def test_latents_are_those_of_transformers_bert(hf, kit, store, tmp_path):
         with torch.no_grad():
             pooled = bert(torch.tensor([ids])).pooler_output[0]
         mean, logvar = (bridge @ pooled).chunk(2)
-        near(encoded.pooled[i], pooled)
-        near(encoded.mean[i], mean)
-        near(encoded.std[i], (logvar / 2).exp())
-        near(encoded.kl[i], (mean**2 + logvar.exp() - logvar - 1) / 2)
+        assert_near(encoded.pooled[i], pooled)
+        assert_near(encoded.mean[i], mean)
+        assert_near(encoded.std[i], (logvar / 2).exp())
+        assert_near(encoded.kl[i], (mean**2 + logvar.exp() - logvar - 1) / 2)
 
 
 def test_the_parts_may_be_named(kit, store, tmp_path):

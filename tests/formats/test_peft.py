@@ -144,8 +144,8 @@ def test_an_adapter_of_others_comes_in(
 ):
     """peft writes an adapter of a random model of transformers; unitk adds it to the weights."""
     config = peft.LoraConfig(r=3, lora_alpha=5, target_modules=targets, **more)
-    adapter, compare = adapter_of(f"{kind}_tiny".lower(), opened, config)
-    compare(kit.to_unitk("peft", adapter, tmp_path / "ours"))
+    adapter, assert_same_logits = adapter_of(f"{kind}_tiny".lower(), opened, config)
+    assert_same_logits(kit.to_unitk("peft", adapter, tmp_path / "ours"))
 
 
 @pytest.fixture
@@ -170,13 +170,13 @@ def adapter_of(peft, hf, kit, run, toy_vocab, tmp_path):
         size = theirs.abs().max()
         assert (plain - theirs).abs().max() > 0.01 * size
 
-        def compare(ours):
+        def assert_same_logits(ours):
             at = None if arch.startswith("bert") else range(len(row))
             example = kit.single(torch.tensor(row).numpy(), at=at)
             found = kit.logits(checkpoint.load(ours).model, example, len(toy_vocab))
             assert (found - theirs).abs().max() < 1e-5 * size
 
-        return tmp_path / "adapter", compare
+        return tmp_path / "adapter", assert_same_logits
 
     return write
 
@@ -200,17 +200,17 @@ def test_embeddings_outputs_and_biases_come_in(
 ):
     """peft gives each of two tied matrices its own values: what changes one unties them."""
     config = peft.LoraConfig(r=3, lora_alpha=5, target_modules=targets, **more)
-    adapter, compare = adapter_of(arch, opened, config)
-    compare(kit.to_unitk("peft", adapter, tmp_path / "ours"))
+    adapter, assert_same_logits = adapter_of(arch, opened, config)
+    assert_same_logits(kit.to_unitk("peft", adapter, tmp_path / "ours"))
 
 
 def test_a_pickled_adapter_comes_in(peft, kit, adapter_of, tmp_path):
     config = peft.LoraConfig(r=3, lora_alpha=5, target_modules=["q_proj"])
-    adapter, compare = adapter_of("qwen3_tiny", CAUSAL, config)
+    adapter, assert_same_logits = adapter_of("qwen3_tiny", CAUSAL, config)
     tensors = read_tensors(adapter / "adapter_model.safetensors")
     torch.save(tensors, adapter / "adapter_model.bin")
     (adapter / "adapter_model.safetensors").unlink()
-    compare(kit.to_unitk("peft", adapter, tmp_path / "ours"))
+    assert_same_logits(kit.to_unitk("peft", adapter, tmp_path / "ours"))
 
 
 def test_a_model_without_adapter_does_not_leave(kit, run, tmp_path):

@@ -7,7 +7,7 @@ import subprocess
 import numpy as np
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 
 from unitk.errors import UsageError
 from unitk.slots import Example, collate, stay
@@ -52,7 +52,7 @@ def test_each_revision_says_what_its_checkpoint_says(runs, tmp_path):
             places = np.arange(5)
             batch = collate([[Example({"x": stay(ids, pos=places, at=places)})]]).to("cpu")
             ours = loaded.model.head(loaded.model(batch)[0]["x"][0, :5])
-            near(theirs(torch.tensor(ids)[None]).logits[0], ours)
+            assert_near(theirs(torch.tensor(ids)[None]).logits[0], ours)
             said.append(ours)
         assert transformers.AutoTokenizer.from_pretrained(dest / name)("The")["input_ids"]
     assert not any(torch.equal(one, two) for one, two in zip(said[:-1], said[1:], strict=True))

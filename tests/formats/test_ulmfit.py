@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 from torch import nn
 
 import unitk
@@ -62,7 +62,7 @@ def logits(folder, text):
 def test_logits_are_those_of_the_layers(released):
     folder, there = released
     found = logits(folder, "the cat sat .")
-    near(found[:, :V], expected(there, [2, 5, 6, 7, 8]))
+    assert_near(found[:, :V], expected(there, [2, 5, 6, 7, 8]))
     assert found[:, V:].max() == -torch.inf  # [SEP] and [MASK], which fastai has not
 
 
@@ -77,7 +77,7 @@ def test_an_output_layer_of_its_own_is_read(released):
     folder, there = released
     there["1.decoder.weight"] = torch.randn(V, WIDTH)
     write(folder, there, WORDS)
-    near(logits(folder, "a dog")[:, :V], expected(there, [2, 10, 11]))
+    assert_near(logits(folder, "a dog")[:, :V], expected(there, [2, 10, 11]))
 
 
 def test_files_of_2018_have_other_names_and_no_bias(released):
@@ -88,24 +88,24 @@ def test_files_of_2018_have_other_names_and_no_bias(released):
     old = {name.replace("module.module", "module"): one for name, one in old.items()}
     (folder / "lstm_fwd.pth").unlink()
     write(folder, old | {"0.encoder_with_dropout.embed.weight": torch.zeros(V, WIDTH)}, OLD, "a.h5")
-    near(logits(folder, "the cat sat")[:, :V], expected(there, [4, 5, 6]))
+    assert_near(logits(folder, "the cat sat")[:, :V], expected(there, [4, 5, 6]))
 
 
 def test_a_learner_and_an_encoder_alone_are_read(released, caplog):
     folder, there = released
     want = expected(there, [2, 5, 6])
     write(folder, {"model": there, "opt": {}}, WORDS)
-    near(logits(folder, "the cat")[:, :V], want)
+    assert_near(logits(folder, "the cat")[:, :V], want)
     inside = {name[2:]: one for name, one in there.items() if name[0] == "0"}
     write(folder, inside, WORDS)
-    near(logits(folder, "the cat")[:, :V], want - there["1.decoder.bias"])
+    assert_near(logits(folder, "the cat")[:, :V], want - there["1.decoder.bias"])
     assert "without their biases" in caplog.text
 
 
 def test_a_backward_file_reads_from_the_end(released):
     folder, there = released
     (folder / "lstm_fwd.pth").rename(folder / "lstm_bwd.pth")
-    near(logits(folder, "the cat sat")[:, :V], expected(there, [2, 7, 6, 5]))
+    assert_near(logits(folder, "the cat sat")[:, :V], expected(there, [2, 7, 6, 5]))
     given = Settings.of_texts({"task.backward": "off"}, Origin.FLAG)
     assert not get("format", "ulmfit").read(folder, None, given).task.backward
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from rounding import near
+from rounding import assert_near
 
 import unitk
 from unitk.decoding.config import GenerateConfig
@@ -175,7 +175,7 @@ def test_logits_decoding_and_the_way_back(kit, store, tmp_path, types, fast):
     pos = np.minimum(np.arange(30) * (1 + fast), P - 1)
     wanted = reference(tensors, tokens, seg, pos, at[None] <= at[:, None], 1e-12)
     found = kit.logits(loaded.model, kit.single(tokens, seg=seg, at=at, pos=pos), V)
-    near(found, wanted)
+    assert_near(found, wanted)
     # the words that the original writes
     generator = unitk.load(tmp_path / "ours")
     source = kit.ids(rng, 6)

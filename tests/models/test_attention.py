@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 
 from unitk.kernels import products
 from unitk.masks import sees
@@ -68,8 +68,8 @@ def test_every_rendering_is_the_rule(model, sight, batch):
     expected = masked(model, table, visible)
     # what a pad computes is never read: the causal kernel lets it look elsewhere
     real = (table[BORN] < NEVER) | (table[NOW] > 0)
-    near(states[real], expected[real])
-    near(dense[real], expected[real])
+    assert_near(states[real], expected[real])
+    assert_near(dense[real], expected[real])
     assert states.isfinite().all()
 
 
@@ -140,8 +140,8 @@ def test_few_rows_are_multiplied_as_many_are(keys):
     query = torch.randn(2, 5, 3, 8).transpose(1, 2)
     many = query.repeat(1, 1, products.FEW // 5 + 1, 1)
     score = products.multiply(query, cache.mT)
-    near(score, products.multiply(many, cache.mT)[:, :, :5])
-    near(score, torch.einsum("bhqk,bhsk->bhqs", query, cache))
+    assert_near(score, products.multiply(many, cache.mT)[:, :, :5])
+    assert_near(score, torch.einsum("bhqk,bhsk->bhqs", query, cache))
     mixed = torch.einsum("bhqs,bhsk->bhqk", score, cache)
     assert torch.allclose(products.multiply(score, cache), mixed, atol=1e-4)
 
@@ -156,4 +156,4 @@ def test_products_of_a_step_are_exact(dtype, roundings):
     for rows, table in ((query, key.mT), (weight, value)):
         found = products.multiply(rows, table)
         assert found.dtype == dtype
-        near(found.double(), rows.double() @ table.double(), roundings=roundings)
+        assert_near(found.double(), rows.double() @ table.double(), roundings=roundings)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 
 from unitk import masks
 from unitk.errors import UsageError
@@ -49,7 +49,7 @@ def test_beams_that_share_a_prompt_and_ancestors_equal_full_passes(model):
     cache = model.new_cache(2, width + STEPS * BEAMS)
     states = model.step(columns, masks.dense(columns, columns), None, cache, 0)
     for b, prompt in enumerate(alone):
-        near(states[b, batch.last[b]], states_of(model, prompt))
+        assert_near(states[b, batch.last[b]], states_of(model, prompt))
     assert torch.equal(cache.slots[:, :, :width], columns)
 
     mine = (columns[BORN] < NEVER)[:, None].expand(2, BEAMS, width)
@@ -69,7 +69,7 @@ def test_beams_that_share_a_prompt_and_ancestors_equal_full_passes(model):
         for b in range(2):
             for k in range(BEAMS):
                 expected = states_of(model, paths[b][k])
-                near(states[b, k], expected)
+                assert_near(states[b, k], expected)
 
 
 @torch.inference_mode()
@@ -85,7 +85,7 @@ def test_selected_rows_go_on_alone(model):
     state = model.step(
         torch.from_numpy(word.table[:, None]), sight[:, None], None, kept, columns.shape[2]
     )
-    near(state[0, 0], states_of(model, alone[1] + word))
+    assert_near(state[0, 0], states_of(model, alone[1] + word))
 
 
 @torch.inference_mode()

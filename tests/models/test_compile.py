@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 
 from unitk.kernels.lean import map_normed, norm, unit_rms
 from unitk.models import archs, attention
@@ -47,7 +47,7 @@ def test_a_layer_is_one_graph_with_the_states_of_eager_code(arch, sight):
     wanted = eager.encode(given)
     for layer in eager.layers:
         layer.forward = traced(layer.forward)
-    near(eager.encode(given), wanted)
+    assert_near(eager.encode(given), wanted)
 
 
 def test_a_traced_norm_and_rotation_have_the_values_and_gradients_of_eager_code():
@@ -72,4 +72,4 @@ def test_a_traced_norm_and_rotation_have_the_values_and_gradients_of_eager_code(
             (made * torch.linspace(-1, 1, made.numel()).view(made.shape)).sum().backward()
             found.append((made.detach(), own.grad))
         for one, other in zip(*found, strict=True):
-            near(one, other)
+            assert_near(one, other)

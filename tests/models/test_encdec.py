@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 
 from unitk import masks
 from unitk.errors import UsageError
@@ -84,7 +84,7 @@ def test_all_renderings_agree(model, monkeypatch):
     expected = model(batch)[0]["dec"]
     by_rule = model(replace(batch, sight={"enc": "rule", "dec": "rule"}))[0]["dec"]
     real = batch.towers["dec"][BORN] < NEVER
-    near(by_rule[real], expected[real])
+    assert_near(by_rule[real], expected[real])
     with torch.autocast("cpu", torch.bfloat16):
         rough = model(batch)[0]["dec"]
         monkeypatch.setattr(products, "SCORES_WIDTH", 0)
@@ -110,14 +110,14 @@ def test_the_sources_keys_are_made_once(model, monkeypatch):
     for at in range(3, 4):
         new, seen = columns[:, :, at : at + 1], sight[:, at : at + 1, : at + 1]
         states.append(model.step(new, seen, condition, cache, at))
-    near(torch.cat(states, 1), expected[:, :4])
+    assert_near(torch.cat(states, 1), expected[:, :4])
     rows = torch.tensor([2, 1])
     cache, condition = cache.select(rows), condition.select(rows)
     columns, sight = columns[:, rows], sight[rows]
     for at in range(4, 6):
         new, seen = columns[:, :, at : at + 1], sight[:, at : at + 1, : at + 1]
         state = model.step(new, seen, condition, cache, at)
-        near(state[:, 0], expected[rows, at])
+        assert_near(state[:, 0], expected[rows, at])
     assert len(runs) == 1
     again = [layer for pair in cache.cross for layer in pair]
     assert all(torch.equal(new, old[rows]) for new, old in zip(again, kept, strict=True))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from rounding import near
+from rounding import assert_near
 
 from unitk.data.batching import make_batch
 from unitk.kernels import flash
@@ -108,7 +108,7 @@ def test_states_and_gradients_are_those_of_the_mask(name, arch, monkeypatch):
         grads = [p.grad for p in model.parameters() if p.grad is not None]
         found.append([states.detach(), *grads])
     for one, other in zip(*found, strict=True):
-        near(one, other)
+        assert_near(one, other)
 
 
 def test_batches_of_training_bring_their_documents():

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 
 from unitk.errors import UsageError
 from unitk.kernels import flex
@@ -57,7 +57,7 @@ def test_a_relative_bias_is_added_to_the_scores():
         )
         found.append(view(query_, key, value, scale))
     assert view.kernel is not None
-    near(*found)
+    assert_near(*found)
 
 
 @torch.no_grad()
@@ -78,7 +78,7 @@ def test_narrow_heads_have_the_width_that_compiles(monkeypatch):
                 Reading(slots, "rule", 64), torch.float32, 0.0, choice=choice
             )
             found.append(view(*given, 0.3))
-        near(*found)
+        assert_near(*found)
     assert widths == [16] * 6 + [24] * 3
 
 
@@ -112,6 +112,6 @@ def test_compiled_it_is_the_same_and_new_masks_compile_nothing():
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(flex, "_kernel", lambda on_cuda, kernel=kernel: kernel)
                 found.append(view(*given, 0.25))
-        near(*found)
+        assert_near(*found)
         graphs.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
     assert len(set(graphs)) == 1

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from rounding import near
+from rounding import assert_near
 
 from unitk.criterions.cross_entropy import CrossEntropy
 from unitk.models import archs
@@ -105,11 +105,11 @@ def test_glm_tiny_equals_the_reference(model, rows):
     total = F.cross_entropy(wanted, label, reduction="sum")
     total.backward()
 
-    near(logits, wanted)
+    assert_near(logits, wanted)
     assert batch.count["lm"] == len(label)
     assert torch.allclose(loss.sums["lm"], total, rtol=1e-5)
     for name, parameter in model.named_parameters():
-        near(grads[name], parameter.grad, roundings=512)
+        assert_near(grads[name], parameter.grad, roundings=512)
 
 
 def test_a_tied_matrix_is_one_tensor(model):

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 
 from unitk.criterions.cross_entropy import CrossEntropy
 from unitk.formats.hf.tables.bart import BART
@@ -73,7 +73,7 @@ def words(rng, n):
     return rng.integers(5, V, size=n)
 
 
-def compare(ours, batch, loss_of_theirs, reference, layout):
+def assert_same_loss(ours, batch, loss_of_theirs, reference, layout):
     """Loss and gradients; the loss is the sum of the asks' means."""
     loss = CrossEntropy()(ours, batch, 0, 1)
     total = sum(loss.sums[name] / batch.count[name] for name in loss.sums)
@@ -83,15 +83,15 @@ def compare(ours, batch, loss_of_theirs, reference, layout):
     wanted = {name: parameter.grad for name, parameter in reference.named_parameters()}
     wanted = translate(wanted, layout, ours)
     for name, parameter in ours.named_parameters():
-        near(parameter.grad, wanted[name], roundings=512)
+        assert_near(parameter.grad, wanted[name], roundings=512)
 
 
-def compare_states(ours, batch, order, tower, reference_states):
+def assert_same_states(ours, batch, order, tower, reference_states):
     """The states of every real slot; `order` are the examples in the batch's order."""
     table, states = batch.towers[tower], ours(batch)[0][tower]
     real = table[5] < 1 << 30
     wanted = torch.cat([reference_states[i, : LENGTHS[i]] for i in order])
-    near(states[real], wanted)
+    assert_near(states[real], wanted)
 
 
 def masked(tokens, segments, rows, label, next_sentence):
@@ -153,13 +153,13 @@ def test_bert_and_roberta(hf, family, rows):
         answers = torch.tensor([y if i in order else -100 for i, y in enumerate(following)])
         given["next_sentence_label"] = answers
     out = reference(**given, output_hidden_states=True)
-    compare_states(ours, batch, order, "x", out.hidden_states[-1])
+    assert_same_states(ours, batch, order, "x", out.hidden_states[-1])
     ask = batch.asks["lm"]
     logits = ours.head(ours(batch)[0]["x"].flatten(0, 1)[ask.rows[:, 0]])
     theirs = out.prediction_logits if family == "bert" else out.logits
     wanted = torch.cat([theirs[i, asked[i]] for i in order])
-    near(logits, wanted)
-    compare(ours, batch, out.loss, reference, layout)
+    assert_near(logits, wanted)
+    assert_same_loss(ours, batch, out.loss, reference, layout)
 
 
 @pytest.mark.parametrize("rows", ROWS.values(), ids=ROWS)
@@ -193,12 +193,12 @@ def test_gpt2(hf, rows):
         labels=labels,
         output_hidden_states=True,
     )
-    compare_states(ours, batch, order, "x", out.hidden_states[-1])
+    assert_same_states(ours, batch, order, "x", out.hidden_states[-1])
     ask = batch.asks["lm"]
     logits = ours.head(ours(batch)[0]["x"].flatten(0, 1)[ask.rows[:, 0]])
     wanted = torch.cat([out.logits[i, : LENGTHS[i] - 1] for i in order])
-    near(logits, wanted)
-    compare(ours, batch, out.loss, reference, GPT2)
+    assert_near(logits, wanted)
+    assert_same_loss(ours, batch, out.loss, reference, GPT2)
 
 
 def encoder_decoders(hf, family):
@@ -254,12 +254,12 @@ def test_encoder_decoders(hf, family, rows, hidden):
         decoder_input_ids=padded([ids[:-1] for ids in target], PAD),
         labels=padded(labels, -100),
     )
-    compare_states(ours, batch, order, "enc", encoded.last_hidden_state)
+    assert_same_states(ours, batch, order, "enc", encoded.last_hidden_state)
     ask = batch.asks["lm"]
     logits = ours.head(ours(batch)[0]["dec"].flatten(0, 1)[ask.rows[:, 0]])
     wanted = torch.cat([out.logits[i, : len(target[i]) - 1] for i in order])
-    near(logits, wanted)
-    compare(ours, batch, out.loss, reference, layout)
+    assert_near(logits, wanted)
+    assert_same_loss(ours, batch, out.loss, reference, layout)
 
 
 def test_parameters_of_the_large_bart_are_theirs(hf):

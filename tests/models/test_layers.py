@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 from torch import nn
 
 from unitk.models import archs
@@ -58,7 +58,7 @@ def test_layer_equals_torch(norm_first, activation):
     expected = theirs(x, src_mask=~sight)
     slots = torch.zeros(9, 2, 7, dtype=torch.int64)
     view = View(slots, slots, bias(sight.expand(2, 7, 7), x.dtype))
-    near(ours(x, Context(view)), expected)
+    assert_near(ours(x, Context(view)), expected)
 
 
 @torch.no_grad()

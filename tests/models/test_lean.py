@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from rounding import near
+from rounding import assert_near
 from torch.autograd.graph import saved_tensors_hooks
 
 from unitk.kernels.lean import Dropout, Table, map_normed, norm
@@ -99,4 +99,4 @@ def test_a_norm_before_a_map_may_scale_its_outputs(kind, bias):
     for y in (map_normed(inside, linear, x), linear(inside(x))):
         found.append([y, *torch.autograd.grad(y.sin().sum(), [x, *linear.parameters()])])
     for one, other in zip(*found, strict=True):
-        near(one, other)
+        assert_near(one, other)

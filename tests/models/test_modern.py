@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 
 from unitk.errors import UsageError
 from unitk.kernels.lean import RMSNorm, unit_rms
@@ -59,7 +59,7 @@ def test_rotary_scores_are_the_papers():
 def test_rotary_scores_depend_on_differences_alone(shift):
     torch.manual_seed(0)
     x, pos = torch.randn(9, 8), torch.randint(500, (9,))
-    near(scores(ROTARY, x, slots(pos + shift)), scores(ROTARY, x, slots(pos)))
+    assert_near(scores(ROTARY, x, slots(pos + shift)), scores(ROTARY, x, slots(pos)))
 
 
 def test_second_positions_turn_the_second_half():
@@ -68,7 +68,7 @@ def test_second_positions_turn_the_second_half():
     both, half = replace(ROTARY, max_positions2=9), replace(ROTARY, width=16)
     x, pos, pos2 = torch.randn(6, 8), torch.arange(6) * 3, torch.arange(6) % 4
     wanted = scores(half, x[:, :4], slots(pos)) + scores(half, x[:, 4:], slots(pos2))
-    near(scores(both, x, slots(pos, pos2)), wanted)
+    assert_near(scores(both, x, slots(pos, pos2)), wanted)
 
 
 def test_states_are_the_same_at_other_places():
@@ -94,7 +94,7 @@ def test_cross_attention_reads_differences_of_positions_too():
         return model(batch)[0]["dec"][:, :7].detach()
 
     once = states(0, 0)
-    near(states(50, 50), once)
+    assert_near(states(50, 50), once)
     assert not torch.allclose(states(0, 50), once, atol=1e-3)
 
 
@@ -112,17 +112,17 @@ def test_a_gate_of_0_removes_its_head():
         gated.gate.bias.zero_()
         plain = Attention(PLAIN)
         plain.load_state_dict(gated.state_dict(), strict=False)
-        near(gated(x, VIEW), plain(x, VIEW))  # as every gate is at first
+        assert_near(gated(x, VIEW), plain(x, VIEW))  # as every gate is at first
         gated.gate.bias[2] = -torch.inf
         plain.out.weight[:, 16:24] = 0  # nothing of head 2 leaves
-        near(gated(x, VIEW), plain(x, VIEW))
+        assert_near(gated(x, VIEW), plain(x, VIEW))
         fewer = Attention(replace(PLAIN, num_heads=3, head_width=8))
         kept = torch.arange(32).view(4, 8)[[0, 1, 3]].flatten()
         fewer.qkv.weight.copy_(plain.qkv.weight.unflatten(0, (3, 32))[:, kept].flatten(0, 1))
         fewer.qkv.bias.copy_(plain.qkv.bias.unflatten(0, (3, 32))[:, kept].flatten())
         fewer.out.weight.copy_(plain.out.weight[:, kept])
         fewer.out.bias.copy_(plain.out.bias)
-        near(gated(x, VIEW), fewer(x, VIEW))
+        assert_near(gated(x, VIEW), fewer(x, VIEW))
 
 
 @pytest.mark.parametrize("cross", [False, True])
@@ -148,7 +148,7 @@ def test_the_scale_of_queries_and_keys_does_not_matter():
     scale = torch.ones(96, 1)
     scale[:32], scale[32:64] = 7.0, 0.01
     attention.qkv.weight.data *= scale
-    near(attention(x, view), once)
+    assert_near(attention(x, view), once)
     with torch.no_grad():  # but the learned factor does
         attention.query_scale *= 2
     assert not torch.allclose(attention(x, view), once, atol=1e-3)
@@ -169,7 +169,7 @@ def test_what_enters_the_output_maps_is_normed_inside(norm):
         once = part(x, *given)
         with torch.no_grad():
             part.get_parameter(weight)[rows] *= 5
-        near(part(x, *given), once)
+        assert_near(part(x, *given), once)
 
 
 def test_states_and_embedding_are_mixed_by_learned_factors():
@@ -179,7 +179,9 @@ def test_states_and_embedding_are_mixed_by_learned_factors():
     x, first = torch.randn(2, 1, 5, 32)
     assert torch.equal(mixing(x, Context(VIEW), embedded_BTD=first), plain(x, Context(VIEW)))
     mixing.mix.data = torch.tensor([0.5, -2.0])
-    near(mixing(x, Context(VIEW), embedded_BTD=first), plain(0.5 * x - 2 * first, Context(VIEW)))
+    assert_near(
+        mixing(x, Context(VIEW), embedded_BTD=first), plain(0.5 * x - 2 * first, Context(VIEW))
+    )
 
 
 def test_squared_relu():
@@ -191,7 +193,7 @@ def test_gated_values_are_the_gelu_of_one_half_times_the_other():
     torch.manual_seed(0)
     part, x = FeedForward(replace(PLAIN, ffn_gate=True, activation="gelu")), torch.randn(3, 32)
     gate, values = part.up(x).split(48, dim=-1)
-    near(part(x), part.down(gate * (1 + torch.erf(gate / 2**0.5)) / 2 * values))
+    assert_near(part(x), part.down(gate * (1 + torch.erf(gate / 2**0.5)) / 2 * values))
 
 
 def test_capped_logits():
@@ -202,12 +204,12 @@ def test_capped_logits():
     states = torch.randn(6, 32, requires_grad=True)
     capped, free = model.head(states), plain.head(states)
     assert capped.abs().max() < 5 < free.abs().max()
-    near(capped, 5 * torch.tanh(free / 5))
+    assert_near(capped, 5 * torch.tanh(free / 5))
     one = torch.zeros_like(capped)
     one[2, 3] = 1
     (found,) = torch.autograd.grad(capped, states, one, retain_graph=True)
     (wanted,) = torch.autograd.grad(free, states, one)
-    near(found, wanted * (1 - (capped[2, 3] / 5) ** 2).detach())
+    assert_near(found, wanted * (1 - (capped[2, 3] / 5) ** 2).detach())
 
 
 def test_rms_norm_and_its_gradient():
@@ -217,7 +219,7 @@ def test_rms_norm_and_its_gradient():
     ours, theirs = RMSNorm(10, 1e-6).double(), torch.nn.RMSNorm(10, 1e-6).double()
     for norm in (ours, theirs):
         torch.nn.init.constant_(norm.weight, 1.5)
-    near(ours(x), theirs(x))
+    assert_near(ours(x), theirs(x))
 
 
 @pytest.mark.parametrize(
@@ -266,7 +268,7 @@ def test_sizes(name, vocab_size, least, most):
 def test_without_second_positions_rotary_ones_are_the_sum():
     torch.manual_seed(0)
     x, pos, pos2 = torch.randn(6, 8), torch.arange(6) * 3, torch.arange(6) % 4
-    near(scores(ROTARY, x, slots(pos, pos2)), scores(ROTARY, x, slots(pos + pos2, 0 * pos)))
+    assert_near(scores(ROTARY, x, slots(pos, pos2)), scores(ROTARY, x, slots(pos + pos2, 0 * pos)))
 
 
 def test_weights_of_query_and_key_norms_are_qwen3s():
@@ -282,4 +284,4 @@ def test_weights_of_query_and_key_norms_are_qwen3s():
     norms = attention.query_norm, attention.key_norm
     for part, norm, made in zip(parts, norms, found, strict=False):
         unit = part / part.square().mean(-1, keepdim=True).sqrt()
-        near(made, rotate(unit * norm.weight, turns))
+        assert_near(made, rotate(unit * norm.weight, turns))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from rounding import near
+from rounding import assert_near
 
 from unitk.kernels import products
 
@@ -28,5 +28,5 @@ def test_a_linear_map_and_its_gradients_are_torchs(parts, bias, monkeypatch):
         found[-1] += [own["bias"].grad] if bias else []
     plain = F.linear(given["x"], given["weight"], given["bias"] if bias else None)
     for one, other in zip(*found, strict=True):
-        near(one, other)
-    near(found[0][0], plain)
+        assert_near(one, other)
+    assert_near(found[0][0], plain)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 
 from unitk.models import archs
 from unitk.slots import Example, collate, stay
@@ -304,7 +304,7 @@ def test_two_towers_are_transformers_too():
     given = {"input_ids": source, "decoder_input_ids": target}
     with torch.no_grad():
         wanted = other(**{name: torch.as_tensor(one)[None] for name, one in given.items()}).logits
-        near(model.head(model(batch)[0]["dec"][0, :N]), wanted[0])
+        assert_near(model.head(model(batch)[0]["dec"][0, :N]), wanted[0])
 
 
 def random(model):
@@ -328,4 +328,4 @@ def compare(config, cls, rename, settings, causal):
     with torch.no_grad():
         states = model(batch)[0]["x"][0, :N]
         wanted = other(torch.as_tensor(tokens)[None]).logits[0]
-        near(model.head(states), wanted)
+        assert_near(model.head(states), wanted)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from distance_attention import Segmented
-from rounding import near
+from rounding import assert_near
 
 from unitk.errors import UsageError
 from unitk.masks import dense
@@ -76,7 +76,7 @@ def test_the_scores_are_xlnets(model, slots):
     )
     wanted = plainly(layer, x, slots, dense(slots, slots))
     for products in (None, torch.float32):
-        near(layer(x, replace(view, products=products)), wanted)
+        assert_near(layer(x, replace(view, products=products)), wanted)
 
 
 @torch.no_grad()
@@ -90,7 +90,7 @@ def test_keys_of_a_prefix_have_no_place(model, slots):
     made = plainly(layer.attention, x, alone, dense(alone, alone), [(key[2:], value[2:])])
     middle = layer.attention_norm(x + made)
     wanted = stack.norm(layer.ffn_norm(middle + layer.ffn(middle)))
-    near(stack.encode(Reading(alone, "rule", 16, condition)), wanted)
+    assert_near(stack.encode(Reading(alone, "rule", 16, condition)), wanted)
 
 
 @torch.no_grad()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from rounding import near
+from rounding import assert_near
 
 from unitk.errors import UsageError
 from unitk.families.thu_ernie.config import CANDIDATES
@@ -112,10 +112,10 @@ def test_linked_texts_follow_the_papers_equations_however_packed():
     made = [text(rng, len(one), one) for one in numbers]
     wanted = [by_hand(model, one) for one in made]
     packed, alone = states(model, made[:2], made[2:]), states(model, *[[one] for one in made])
-    near(packed[0, :12], wanted[0])
-    near(packed[0, 12:17], wanted[1])
-    near(packed[1, :9], wanted[2])
-    near(alone[0, :12], wanted[0])
+    assert_near(packed[0, :12], wanted[0])
+    assert_near(packed[0, 12:17], wanted[1])
+    assert_near(packed[1, :9], wanted[2])
+    assert_near(alone[0, :12], wanted[0])
     # what is linked matters, to slots without an entity too
     other = replace(made[0], inputs={"x.entity": np.where(np.arange(12) == 1, 4, numbers[0])})
     assert not torch.allclose(states(model, [other])[0, 0], wanted[0][0], atol=1e-3)
@@ -126,11 +126,11 @@ def test_dense_masks_and_recomputation_give_the_same_numbers():
     rows = [[text(rng, 12, [0, 3] * 6)], [text(rng, 7, [5] * 7)]]
     wanted = states(model, *rows)
     model.decoder.attention = "dense"
-    near(states(model, *rows), wanted)
+    assert_near(states(model, *rows), wanted)
     model.decoder.attention, model.decoder.recompute = "auto", True
     batch = collate(rows).to("cpu")
     again = model.train()(batch)[0]["x"]
-    near(again, wanted)
+    assert_near(again, wanted)
     again.sum().backward()
     assert model.decoder.fusions[0].down.weight.grad.any()
 
@@ -151,7 +151,7 @@ def test_candidates_are_those_of_the_batch_and_their_vectors_stay():
     head = model.heads.get(CANDIDATES)
     each = [head.transform(by_hand(model, one)[2]) @ head.table.weight[[2, 4, 7]].T for one in made]
     wanted = [-one.log_softmax(-1)[label] for one, label in zip(each, (1, 2), strict=True)]
-    near(terms.nll, torch.stack(wanted))
+    assert_near(terms.nll, torch.stack(wanted))
     terms.loss.sum().backward()
     assert head.table.weight.grad is None and head.transform.dense.weight.grad.any()
     assert f"heads.{CANDIDATES}.table.weight" in tensors_of(model)  # checkpoints have them
@@ -164,7 +164,7 @@ def test_layers_of_a_probe_are_those_of_the_forward_pass():
     reading = Reading.of(batch, "x", model.condition(batch), depths=every)
     states_BTD = model.decoder.encode(reading)
     assert len(every) == 4 and torch.equal(every[-1], states_BTD)
-    near(every[-1][0, :8], by_hand(model, example))
+    assert_near(every[-1][0, :8], by_hand(model, example))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 
 from unitk import registry
 from unitk.errors import UsageError
@@ -76,8 +76,8 @@ def test_all_renderings_agree(window, heads, products):
     score = query_ @ key.repeat_interleave(4 // heads, 1).mT * 0.3
     weight = score.exp() * seen[:, None]
     weight = weight / weight.sum(-1, keepdim=True).clamp(min=1e-30)
-    near(found, weight @ value.repeat_interleave(4 // heads, 1))
-    near(
+    assert_near(found, weight @ value.repeat_interleave(4 // heads, 1))
+    assert_near(
         attention.render_mask(*given, choice="flex", window=window)(query_, key, value, 0.3), found
     )
 
@@ -128,7 +128,7 @@ def test_grouped_heads_are_heads_with_the_same_keys_and_values(heads):
     table = rows()
     view = attention.render_mask(Reading(table, "rule", table.shape[2]), torch.float32, 0.0)
     x = torch.randn(2, table.shape[2], 32)
-    near(grouped(x, view), plain(x, view))
+    assert_near(grouped(x, view), plain(x, view))
 
 
 def test_a_cache_holds_the_keys_of_a_group_once():
@@ -154,7 +154,7 @@ def test_the_keys_of_a_latent_stand_before_all_windows():
         for at in range(9):
             sight = torch.ones(1, 1, at + 1, dtype=torch.bool)
             steps.append(model.step(columns[:, :, at : at + 1], sight, condition, cache, at))
-        near(torch.cat(steps, 1), whole)
+        assert_near(torch.cat(steps, 1), whole)
         found.append(whole)
     assert not torch.allclose(*found, atol=1e-3)
 

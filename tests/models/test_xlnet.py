@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from rounding import near
+from rounding import assert_near
 
 from unitk.errors import UsageError
 from unitk.families.xlnet.format import XLNET
@@ -93,14 +93,14 @@ def test_two_streams_with_memory_are_theirs(both):
         found, carry = said(both.ours, batch)
         with torch.no_grad():
             wanted = both.theirs(**given, mems=mems, use_mems=True)
-        near(found, wanted.logits[0])
+        assert_near(found, wanted.logits[0])
         label = batch.asks["lm"].label
-        near(F.cross_entropy(found, label), F.cross_entropy(wanted.logits[0], label))
+        assert_near(F.cross_entropy(found, label), F.cross_entropy(wanted.logits[0], label))
         mems = wanted.mems
         real = carry["slots"][0, BORN] < NEVER
         assert real.sum() == len(mems[0]) and len(real) == M
         for layer, states in enumerate(mems):
-            near(carry["states"][0, layer, real], states[:, 0])
+            assert_near(carry["states"][0, layer, real], states[:, 0])
         assert carry["slots"][0, POS, real].tolist() == list(range(-len(mems[0]), 0))
 
 
@@ -110,7 +110,7 @@ def test_the_content_stream_alone_is_theirs(both):
     example = Example({"x": stay(tokens, np.arange(18), seg=seg)}, [lm(np.arange(18), tokens)])
     with torch.no_grad():
         wanted = both.theirs(torch.tensor(tokens)[None], token_type_ids=torch.tensor(seg)[None])
-    near(said(both.ours, batch_of(example))[0], wanted.logits[0])
+    assert_near(said(both.ours, batch_of(example))[0], wanted.logits[0])
 
 
 def stretches(sizes, back):
@@ -144,7 +144,7 @@ def test_texts_one_after_the_other_are_one_long_text(sizes, back, options):
     for part in parts:
         logits, carry = said(model, batch_of(part, carry))
         found.append(logits)
-    near(torch.cat(found), said(model, batch_of(whole))[0])
+    assert_near(torch.cat(found), said(model, batch_of(whole))[0])
 
 
 def test_rows_of_a_batch_carry_their_own(both):
@@ -161,12 +161,12 @@ def test_rows_of_a_batch_carry_their_own(both):
     _, carry = said(model, replace(collate([[one] for one in first]).to("cpu"), stateful_rows=rows))
     batch = replace(collate([[one] for one in second]).to("cpu"), stateful_rows=rows, carry=carry)
     logits, carry = said(model, batch)
-    near(logits, torch.cat([one for one, _ in alone]))
+    assert_near(logits, torch.cat([one for one, _ in alone]))
     for row, (_, own) in enumerate(alone):
         real = own["slots"][0, BORN] < NEVER
         assert torch.equal(carry["slots"][row, BORN], own["slots"][0, BORN])
         assert torch.equal(carry["slots"][row, POS, real], own["slots"][0, POS, real])
-        near(carry["states"][row][:, real], own["states"][0][:, real])
+        assert_near(carry["states"][row][:, real], own["states"][0][:, real])
 
 
 def test_the_memory_has_no_gradient_and_its_maps_have_one():
@@ -202,4 +202,4 @@ def test_a_query_is_no_key():
         said(model, batch_of(Example({"x": context + asks}, [lm(np.array([6]), [0])])))[0]
         for asks in (one, more)
     )
-    near(beside, alone)
+    assert_near(beside, alone)

@@ -4,7 +4,7 @@ from copy import deepcopy
 
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 
 from unitk.optim import half
 from unitk.optim.config import AdamWConfig, MuonConfig, parse_rules
@@ -79,7 +79,7 @@ def test_the_first_step_is_adamws():
     (found,), (wanted,) = (
         stepped(*optimizer_of(config, values), [[grads]]) for config in (HALF, AdamWConfig())
     )
-    near(found, wanted)
+    assert_near(found, wanted)
 
 
 def test_means_follow_adamws_where_rounding_to_nearest_stands_still(monkeypatch):
@@ -138,7 +138,7 @@ def test_muons_first_step_is_that_of_momenta_in_fp32(block, monkeypatch):
     )
     both = (stepped(*muon_of(state, *values), [grads]) for state in ("bf16", "fp32"))
     for found, wanted in zip(*both, strict=True):
-        near(found, wanted)
+        assert_near(found, wanted)
 
 
 def test_momenta_follow_gradients_where_rounding_to_nearest_stands_still():

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 
 from unitk.errors import UsageError
 from unitk.models import archs
@@ -74,7 +74,7 @@ def test_three_steps_are_those_of_the_definition():
             values = 3.4445 * values - 4.775 * values**3 + 2.0315 * values**5
         step = left @ values.diag() @ right
         weight = (1 - 0.1 * 0.5) * weight - 0.1 * 0.2 * 10**0.5 * step
-    near(found, weight.float())
+    assert_near(found, weight.float())
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -92,7 +92,7 @@ def test_updates_are_torchs(shape, precision, monkeypatch):
     optimizer, parameters = optimizer_of([weight], config=config, decay=0.1)
     (found,) = stepped(optimizer, parameters, *([grad] for grad in grads))
     if precision == "fp32":
-        near(found, torchs)
+        assert_near(found, torchs)
     else:  # which differs in where it rounds; the rounding itself is 0.004
         assert (found - torchs).norm() < 0.02 * (torchs - weight).norm()
 
@@ -101,7 +101,7 @@ def test_a_transposed_matrix_has_the_transposed_step():
     (weight, grad) = draw((8, 20), (8, 20))
     (wide,) = stepped(*optimizer_of([weight]), [grad])
     (tall,) = stepped(*optimizer_of([weight.T.contiguous()]), [grad.T])
-    near(wide, tall.T)
+    assert_near(wide, tall.T)
 
 
 @pytest.mark.parametrize("shape", [(16, 16), (16, 48), (48, 16)])
@@ -109,7 +109,7 @@ def test_fused_matrices_are_separate_ones(shape):
     weights, grads = draw(*[shape] * 3), draw(*[shape] * 3, seed=1)
     apart = stepped(*optimizer_of(weights), grads)
     (whole,) = stepped(*optimizer_of([torch.cat(weights)], [3]), [torch.cat(grads)])
-    near(whole, torch.cat(apart))
+    assert_near(whole, torch.cat(apart))
     (joint,) = stepped(*optimizer_of([torch.cat(weights)]), [torch.cat(grads)])
     assert not torch.allclose(joint, torch.cat(apart), atol=1e-2)
 
@@ -123,7 +123,7 @@ def test_the_size_of_a_batch_changes_nothing(monkeypatch):
     monkeypatch.setattr(muon, "BATCH", 1)
     one_by_one = stepped(*optimizer_of(weights), grads)
     for one, other in zip(at_once, one_by_one, strict=True):
-        near(one, other)
+        assert_near(one, other)
 
 
 def test_what_has_no_gradient_stays_and_has_no_state():
@@ -133,7 +133,7 @@ def test_what_has_no_gradient_stays_and_has_no_state():
     assert torch.equal(parameter, weight) and not optimizer.state
     parameter.grad = torch.zeros_like(parameter)
     optimizer.step()  # no norm: nothing but decay
-    near(parameter.detach(), 0.95 * weight)
+    assert_near(parameter.detach(), 0.95 * weight)
 
 
 def plan_of(model, config, groups=()):

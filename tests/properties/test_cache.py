@@ -14,7 +14,7 @@ import other_archs
 import pytest
 import torch
 from paper_archs import arch_of
-from rounding import near
+from rounding import assert_near
 
 from unitk import registry
 from unitk.decoding.config import GenerateConfig
@@ -142,8 +142,8 @@ def test_finished_outputs(setting):
         assert len(hypotheses) == 4
         for one in hypotheses:
             expected = in_one_pass(model, prompt, task.protocol, one.ids)
-            near(one.token_log_probs, expected)
-            near(one.log_prob, float(expected.double().sum()))
+            assert_near(one.token_log_probs, expected)
+            assert_near(one.log_prob, float(expected.double().sum()))
             ends = np.flatnonzero(one.ids == task.protocol.end)
             assert len(ends) == 1 + len(prompt.blanks) and ends[-1] == len(one.ids) - 1
             lengths.add((len(prompt.blanks), *ends.tolist()))
@@ -166,7 +166,7 @@ def test_open_hypotheses(setting):
             for k in range(CONFIG.beam):
                 if state.score[b, k] > -torch.inf:
                     expected = in_one_pass(model, prompt, task.protocol, state.written[b, k, :step])
-                    near(state.gain[b, k, :step], expected)
+                    assert_near(state.gain[b, k, :step], expected)
                     score = pytest.approx(float(expected.double().sum()), rel=1.5e-5, abs=1.5e-5)
                     assert float(state.score[b, k]) == score
                     compared += 1

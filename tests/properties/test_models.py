@@ -9,7 +9,7 @@ import other_archs
 import pytest
 import torch
 from paper_archs import arch_of
-from rounding import near
+from rounding import assert_near
 from torch.nn.attention.flex_attention import create_mask
 
 from unitk import registry
@@ -138,8 +138,8 @@ def test_padding_and_packing_change_nothing(name, toy_vocab):
         alone[number == i] = part
     padded = losses(model, collate([[one] for one in made]))
     packed = losses(model, collate([made[:3], made[3:5], made[5:]]))
-    near(padded, alone)
-    near(packed, alone)
+    assert_near(padded, alone)
+    assert_near(packed, alone)
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -158,7 +158,7 @@ def test_all_renderings_of_the_mask_agree(name, toy_vocab):
     task, model = build(name, toy_vocab)
     batch = make_batch(examples(task, toy_vocab))
     by_rule = replace(batch, sight=dict.fromkeys(batch.sight, "rule"))
-    near(losses(model, batch), losses(model, by_rule))
+    assert_near(losses(model, batch), losses(model, by_rule))
 
 
 def towers(batch):
@@ -216,7 +216,7 @@ def test_flex_attention_gives_the_numbers_of_the_dense_mask(name, toy_vocab):
     task, model = build(name, toy_vocab)
     batch = make_batch(examples(task, toy_vocab))
     found = [losses(in_rendering(model, choice), batch) for choice in ("dense", "flex")]
-    near(*found)
+    assert_near(*found)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="FlexAttention has no backward on a CPU")

@@ -31,7 +31,7 @@ def words(tmp_path, toy_data, steps):
     return [(*line.split(), str(tmp_path / name)) for name in ("one", "other")]
 
 
-def until(holds, seconds=60):
+def wait_until(holds, seconds=60):
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end
@@ -62,11 +62,11 @@ def test_a_signal_ends_all_and_each_run_is_saved(name, whole, tmp_path, toy_data
     program = [sys.executable, "-c", PROGRAM.format(given)]
     done = subprocess.Popen(program, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
-        until(lambda: have_begun(tmp_path / "one", tmp_path / "other"))
+        wait_until(lambda: have_begun(tmp_path / "one", tmp_path / "other"))
         send = os.killpg if whole else os.kill
         send(done.pid, signal.Signals[name])
         done.wait(60)
-        until(lambda: is_over(done.pid))
+        wait_until(lambda: is_over(done.pid))
     finally:
         if not is_over(done.pid):
             os.killpg(done.pid, signal.SIGKILL)
@@ -83,7 +83,7 @@ def test_what_ends_a_run_ends_the_others(killed, tmp_path, toy_data):
     jobs = [TrainingJob("lm", "", 1, 1, one) for one in given]
 
     def harm():
-        until(lambda: have_begun(tmp_path / "one", tmp_path / "other"))
+        wait_until(lambda: have_begun(tmp_path / "one", tmp_path / "other"))
         one, *_ = multiprocessing.active_children()
         os.kill(one.pid, signal.SIGKILL)
 

@@ -95,7 +95,7 @@ def panels_of(page):
     return [one.get_attribute("id") for one in page.query_selector_all("section:visible")]
 
 
-def answers(page, name, panels):
+def assert_panels_answer(page, name, panels):
     """Every panel answers; the mask is read by the keyboard."""
     assert panels_of(page) == panels
     for panel in panels:
@@ -113,13 +113,13 @@ def answers(page, name, panels):
 @pytest.mark.parametrize("name", PANELS)
 def test_every_panel_answers(serving, browser, name, width, scheme):
     with serving(name) as where, opened(browser, where, width, scheme) as page:
-        answers(page, name, PANELS[name])
+        assert_panels_answer(page, name, PANELS[name])
 
 
 @pytest.mark.parametrize("task, pairs", TRAINED)
 def test_what_a_model_can_do_is_shown(serving, browser, trained, task, pairs):
     with serving(trained(task, pairs)) as where, opened(browser, where, 390) as page:
-        answers(page, task, TRAINED[task, pairs])
+        assert_panels_answer(page, task, TRAINED[task, pairs])
 
 
 def test_an_imported_model_writes_and_shows_pairs(serving, browser, trained, tmp_path):
@@ -130,7 +130,7 @@ def test_an_imported_model_writes_and_shows_pairs(serving, browser, trained, tmp
     (path / "state.json").write_text(json.dumps(state | {"kind": "text", "parts": 0}))
     seal(path)
     with serving(path) as where, opened(browser, where) as page:
-        answers(page, "imported", ["write", "show"])
+        assert_panels_answer(page, "imported", ["write", "show"])
 
 
 def post(where, path, body):
@@ -550,7 +550,7 @@ def test_every_panel_answers_within_low_limits(serving, browser, name):
     """A page asks for no more than its server grants."""
     low = {"max_beam": 1, "max_texts": 2, "max_output": 32}
     with serving(name, **low) as where, opened(browser, where) as page:
-        answers(page, name, PANELS[name])
+        assert_panels_answer(page, name, PANELS[name])
 
 
 def test_an_answer_of_something_else_is_told(serving, browser):

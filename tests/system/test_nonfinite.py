@@ -69,7 +69,7 @@ def tensors(folder):
     return [files[f"{name}.safetensors"]["sha256"] for name in ("model", "optim")]
 
 
-def check(runs, tmp_path, monkeypatch, caplog, number):
+def check_case(runs, tmp_path, monkeypatch, caplog, number):
     """One case: where, what and when by its number; first skipped, then as the end of a run."""
     chance = random.Random(number)
     where, step = ("loss", "module", "gradient")[number % 3], chance.randint(2, STEPS)
@@ -97,10 +97,10 @@ def check(runs, tmp_path, monkeypatch, caplog, number):
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_case(runs, tmp_path, monkeypatch, caplog, number):
-    check(runs, tmp_path, monkeypatch, caplog, number)
+    check_case(runs, tmp_path, monkeypatch, caplog, number)
 
 
 @pytest.mark.slow
 def test_30_cases(runs, tmp_path, monkeypatch, caplog):
     for number in range(30):
-        check(runs, tmp_path, monkeypatch, caplog, number)
+        check_case(runs, tmp_path, monkeypatch, caplog, number)

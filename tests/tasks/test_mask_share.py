@@ -22,7 +22,7 @@ def made(name, vocab, share):
     return kind(kind.Config(mask_ratio=share), vocab)
 
 
-def same(one, two):
+def assert_same(one, two):
     assert one.towers.keys() == two.towers.keys()
     for name, slots in one.towers.items():
         assert (slots.table == two.towers[name].table).all()
@@ -43,9 +43,9 @@ def test_an_update_draws_what_a_constant_share_draws(name, toy_vocab, some_text)
                 task.pretrain(each, np.random.default_rng([step, n]))
                 for task, each in ((scheduled, now), (constant, now))
             )
-            same(one, two)
+            assert_same(one, two)
     # all but training: as at the end
-    same(
+    assert_same(
         scheduled.pretrain(text, np.random.default_rng(1)),
         constant.pretrain(text, np.random.default_rng(1)),
     )

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 
 from unitk import registry
 from unitk.decoding.config import GenerateConfig
@@ -34,7 +34,7 @@ def states(model, example):
 
 
 def close(one, two):
-    near(one, two)
+    assert_near(one, two)
 
 
 def test_par_of_one_token_blocks_left_to_right_is_a_causal_model():

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from labelled_corpora import FORMS, record, write_corpora
-from rounding import near
+from rounding import assert_near
 
 import unitk
 from tests.conftest import toy_lines
@@ -108,11 +108,11 @@ def test_a_pair_in_both_orders_has_no_first_text(toy_vocab, task, layout):
 
     with torch.no_grad():
         swapped = model.output(*read(both.lay_out([A, B]), both.lay_out([B, A])))
-        near(swapped[0], swapped[1])
+        assert_near(swapped[0], swapped[1])
         batch, ask = read(one.lay_out([A, B]), one.lay_out([B, A]))
         states = model(batch)[0][ask.tower].flatten(0, 1)[ask.first]
         head = model.heads[f"{both.head}:label"]
-        near(swapped[0], head.out(torch.tanh(head.dense(states.sum(0)))).squeeze())
+        assert_near(swapped[0], head.out(torch.tanh(head.dense(states.sum(0)))).squeeze())
         assert (model.output(batch, ask).diff(dim=0).abs() > 1e-4).all()
     wanted = [ask.label.tolist() for x in ([A, B], [B, A]) for ask in one.lay_out(x).asks[1:]]
     assert [ask.label.tolist() for ask in both.lay_out([A, B]).asks[1:]] == wanted
@@ -210,9 +210,9 @@ def test_class_weights_are_those_of_torch(toy_vocab):
     [ask] = batch.asks.values()
     output, right = model.output(batch, ask), torch.tensor(labels)
     wanted = F.cross_entropy(output, right, torch.tensor([1.0, 3.0]))
-    near(loss.sums["class"] / batch.count["class"], wanted)
+    assert_near(loss.sums["class"] / batch.count["class"], wanted)
     share = ((output.argmax(1) == right) * torch.tensor([1.0, 3.0, 3.0])).sum() / 7
-    near(loss.parts["class/correct"] / batch.count["class"], share)
+    assert_near(loss.parts["class/correct"] / batch.count["class"], share)
     with pytest.raises(UsageError, match="class-weights needs 2 .*no, yes"):
         made("classify", "mlm", toy_vocab, class_weights=(1.0,)).classify([A], np.array([0]), None)
 
@@ -298,7 +298,7 @@ def said_of(save, form, some):
     return [one[key] for one in found], wanted
 
 
-def learns(labelled, tmp_path, task, layout, *tries):
+def assert_learned(labelled, tmp_path, task, layout, *tries):
     """Learns all of it in one of so many updates; the fewest are tried first."""
     for steps in tries:
         save = tmp_path / str(steps)
@@ -316,13 +316,13 @@ def learns(labelled, tmp_path, task, layout, *tries):
 @pytest.mark.parametrize("layout", ARCHS)
 @pytest.mark.parametrize("task", FORMS)
 def test_what_can_be_learnt_is_learnt_whole(labelled, tmp_path, task, layout):
-    learns(labelled, tmp_path, task, layout, 150, 800)
+    assert_learned(labelled, tmp_path, task, layout, 150, 800)
 
 
 @pytest.mark.every(2)
 @pytest.mark.parametrize("layout", ["mlm", "glm_infill"])
 def test_classes_are_learnt(labelled, tmp_path, layout):
-    learns(labelled, tmp_path, "classify", layout, 80, 200)
+    assert_learned(labelled, tmp_path, "classify", layout, 80, 200)
 
 
 def test_a_checkpoint_tells_the_layout(labelled, tmp_path, toy_data, capsys):
@@ -666,9 +666,9 @@ def test_an_ensemble_truncates_texts_to_the_positions_of_all_its_layouts(labelle
     for path, alone in zip(paths, each, strict=True):
         twice = unitk.load([path] * 2).predict(texts, truncate=True)
         assert [one["label"] for one in twice] == [one["label"] for one in alone]
-        near([one["probability"] for one in twice], [one["probability"] for one in alone])
+        assert_near([one["probability"] for one in twice], [one["probability"] for one in alone])
     orders = [unitk.load(some).predict(texts, truncate=True) for some in (paths, paths[::-1])]
-    near(*([one["probability"] for one in order] for order in orders))
+    assert_near(*([one["probability"] for one in order] for order in orders))
 
 
 def test_the_command_line_predicts_and_resumes(labelled, tmp_path, capsys, monkeypatch):

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 
 from unitk.families.diffusion.mdlm import narrow
 from unitk.registry import get
@@ -45,7 +45,7 @@ def test_it_begins_with_the_weights(train, start, tmp_path, task, arch):
     new = {name: tensor.cpu() for name, tensor in found.items() if name not in before}
     for name, tensor in new.items():
         if name == "embed.virtual.weight":
-            near(tensor, before["embed.tokens.weight"].mean(0).expand_as(tensor))
+            assert_near(tensor, before["embed.tokens.weight"].mean(0).expand_as(tensor))
         elif ":" not in name:
             assert not tensor.any()
     train(f"{words} --max-steps 2", run="other")
@@ -67,7 +67,7 @@ def test_a_shifted_mask_is_predicted_as_the_causal_model_does(causal, toy_vocab)
         states, hidden = (
             model(collate([[one]]).to("cpu"))[0]["x"][0, slot] for one in (read, filled)
         )
-    near(hidden, states)
+    assert_near(hidden, states)
 
 
 def test_the_mask_opens_from_causal_to_full():

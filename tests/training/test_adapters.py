@@ -7,7 +7,7 @@ import shutil
 import pytest
 import torch
 from ranks import run_ranks
-from rounding import near
+from rounding import assert_near
 from safetensors.torch import load_file, save_file
 
 from tests.training.test_loop import same, stopped
@@ -63,7 +63,7 @@ def test_what_is_loaded_is_the_sum(train, words, tmp_path, start):
     with torch.no_grad():
         states, _ = trainer.model.eval()(batch)
         merged, _ = loaded.model(batch)
-    near(states["x"], merged["x"])
+    assert_near(states["x"], merged["x"])
 
 
 def test_before_the_first_update_it_is_the_base(start, base, words):
@@ -154,7 +154,7 @@ def test_the_mean_of_two_is_the_mean_of_sums(train, words, tmp_path):
     found = tensors_of(load(tmp_path / "mean").model)
     first, second = (weights_of(step, averages=True) for step in steps)
     for name, tensor in found.items():
-        near(tensor, (first[name] + second[name]) / 2)
+        assert_near(tensor, (first[name] + second[name]) / 2)
 
 
 def test_a_base_of_unitk_is_named(train, tmp_path, monkeypatch, base, words):

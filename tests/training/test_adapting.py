@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 
 from unitk.data.cuts import Text
 from unitk.errors import UsageError
@@ -69,7 +69,7 @@ def continued(tokens, tower="x"):
 )
 def test_the_model_computes_what_it_did(causal, adapted, task):
     model, _ = adapted(f"--task {task} --init-from LM")
-    near(log_probs(model, continued(TOKENS)), log_probs(causal, continued(TOKENS)))
+    assert_near(log_probs(model, continued(TOKENS)), log_probs(causal, continued(TOKENS)))
 
 
 def test_sentinels_begin_near_the_mean_of_the_table(causal, adapted):
@@ -82,7 +82,7 @@ def test_sentinels_begin_near_the_mean_of_the_table(causal, adapted):
     assert 0 < away.norm(dim=1).min() and away.norm(dim=1).max() < spread.min()
     # the words share what is left of the probability in the proportions that they had
     found = log_probs(model, continued(TOKENS), len(old))
-    near(found, log_probs(causal, continued(TOKENS)))
+    assert_near(found, log_probs(causal, continued(TOKENS)))
 
 
 def test_blocks_of_one_token_have_the_causal_models_probabilities(causal, adapted):
@@ -93,7 +93,7 @@ def test_blocks_of_one_token_have_the_causal_models_probabilities(causal, adapte
     laid = layout(
         TOKENS, np.arange(len(TOKENS)), hidden, hidden / 1, mask=task.vocab.mask, shift=True
     )
-    near(log_probs(causal, laid), log_probs(causal, continued(TOKENS)))
+    assert_near(log_probs(causal, laid), log_probs(causal, continued(TOKENS)))
 
 
 def test_the_first_hidden_token_of_closed_diffusion(causal, adapted):
@@ -105,7 +105,7 @@ def test_the_first_hidden_token_of_closed_diffusion(causal, adapted):
     read, place = laid.towers["x"].token, int(ask.rows[0, 0])
     tokens = np.append(read[: place + 1], ask.label[0])
     assert (read[: place + 1] != task.vocab.mask).all()
-    near(log_probs(model, laid)[0], log_probs(causal, continued(tokens))[-1])
+    assert_near(log_probs(model, laid)[0], log_probs(causal, continued(tokens))[-1])
 
 
 class TestTwoTowers:
@@ -122,13 +122,13 @@ class TestTwoTowers:
             enc = stay(np.array(source), pos=np.arange(len(source)))
             dec = continued(TOKENS, "dec")
             found = log_probs(model, Example({"enc": enc, **dec.towers}, dec.asks), size)
-            near(found, log_probs(causal, continued(TOKENS)))
+            assert_near(found, log_probs(causal, continued(TOKENS)))
 
     def test_the_encoder_reads_as_the_model_did(self, causal, adapted):
         model, _ = adapted(f"--task mass {self.WORDS}")
         batch = collate([[continued(TOKENS, "enc")]]).to("cpu")
         for depth in (1, 2):
-            near(model.embed(batch, depth), causal.embed(batch, depth))
+            assert_near(model.embed(batch, depth), causal.embed(batch, depth))
 
     def test_the_pair_of_towers_that_takes_the_model_is_named(self, adapted):
         with pytest.raises(UsageError) as raised:

@@ -6,7 +6,7 @@ from math import nan
 
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 
 from unitk.criterions.cross_entropy import CrossEntropy
 from unitk.errors import NonFiniteError, UsageError
@@ -68,7 +68,7 @@ def test_logs_and_weights_are_those_of_updates_that_wait(
         folders = (tmp_path / name / f"checkpoints/step-{step}" for name in ("waits", "late"))
         one, other = (weights_of(folder, True) for folder in folders)
         for name in one:
-            near(*(without_key_bias(name, weights[name]) for weights in (other, one)))
+            assert_near(*(without_key_bias(name, weights[name]) for weights in (other, one)))
 
 
 def without_key_bias(name, weight):
@@ -135,7 +135,7 @@ def test_a_recorded_update_is_the_same(
         assert [v for _, v in other] == pytest.approx([v for _, v in one], rel=1e-5)
     one, other = (weights_of(tmp_path / name / "last", True) for name in ("late", "recorded"))
     for name in one:
-        near(other[name], one[name])
+        assert_near(other[name], one[name])
 
 
 def test_what_recording_needs(start, deferring):

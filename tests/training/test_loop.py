@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 from exact_options import EXACT
-from rounding import near
+from rounding import assert_near
 from safetensors.torch import load_file
 
 from unitk.errors import CheckpointError, NonFiniteError, UsageError
@@ -51,7 +51,7 @@ def stop_after(monkeypatch, steps, number=signal.SIGTERM):
     monkeypatch.setattr(Trainer, "update", counted)
 
 
-def stopped(train, monkeypatch, steps, words, **kwargs):
+def train_and_stop(train, monkeypatch, steps, words, **kwargs):
     with monkeypatch.context() as patch:
         stop_after(patch, steps)
         with pytest.raises(SystemExit) as exit:
@@ -72,7 +72,7 @@ def check_resume(train, curve, tmp_path, monkeypatch, long, stops):
     whole = train(long, run="whole")
     assert whole.epoch >= 1
     for k in stops:
-        stopped(train, monkeypatch, k, long, run=f"at{k}")
+        train_and_stop(train, monkeypatch, k, long, run=f"at{k}")
         assert os.readlink(tmp_path / f"at{k}" / "last") == f"checkpoints/step-{k}"
         again = train(long + " --resume", run=f"at{k}")
         for value in ("train/loss", "valid/loss", "gnorm", "lr", "tokens"):
@@ -153,7 +153,7 @@ def test_micro_batches_add_up_to_the_gradient_of_one_batch(start, monkeypatch):
         assert len(update.batches) >= 800 // max_tokens
     for others in gradients[1:]:
         for one, other in zip(gradients[0], others, strict=True):
-            near(other, one)
+            assert_near(other, one)
 
 
 def test_an_ask_has_its_exact_mean_over_the_update(start):
@@ -792,7 +792,7 @@ def test_the_average_of_the_weights_is_what_is_judged_and_used(
         average = {name: tensor.lerp(now[name], 0.5) for name, tensor in average.items()}
     used = checkpoint.load(tmp_path / "whole").model.state_dict()
     assert all(torch.allclose(used[name], tensor, atol=1e-7) for name, tensor in average.items())
-    stopped(train, monkeypatch, 4, words, run="again")
+    train_and_stop(train, monkeypatch, 4, words, run="again")
     again = train(f"{words} --resume", run="again")
     assert again.ranking == whole.ranking
     assert same(*(load_file(tmp_path / run / "last/ema.safetensors") for run in ("whole", "again")))
@@ -811,8 +811,8 @@ def test_the_last_updates_are_averaged(train, tmp_path, toy_data, monkeypatch, l
         assert same(load_file(step / "ema.safetensors"), here)
     used = checkpoint.load(tmp_path / "whole/last").model.state_dict()
     for name, tensor in used.items():
-        near(tensor, sum(here[name] for here in trained[4:]) / 4)
-    stopped(train, monkeypatch, 6, words, run="again")
+        assert_near(tensor, sum(here[name] for here in trained[4:]) / 4)
+    train_and_stop(train, monkeypatch, 6, words, run="again")
     train(f"{words} --resume", run="again")
     assert same(*(load_file(tmp_path / run / "last/ema.safetensors") for run in ("whole", "again")))
 
@@ -905,7 +905,7 @@ def test_an_overflow_is_skipped_and_lowers_the_scale(
     assert caplog.text.count("fp16 overflow: skipped, loss scale 16384") == 3
     logged = dict(curve("whole", "loss_scale"))
     assert [logged[step] for step in range(1, 11)] == found
-    stopped(train, monkeypatch, 4, words, run="again")
+    train_and_stop(train, monkeypatch, 4, words, run="again")
     again = train(f"{words} --resume", run="again")
     assert (again.scale, again.unscaled) == (at.scale, at.unscaled)
     assert same(weights(tmp_path / "whole"), weights(tmp_path / "again"))

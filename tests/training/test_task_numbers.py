@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from exact_options import EXACT
-from rounding import near
+from rounding import assert_near
 from safetensors.torch import load_file
 
 from unitk import registry
@@ -97,7 +97,7 @@ def test_an_embedding_is_added_to_every_slot_of_its_example(made):
         at[row] = stop = start + len(example.towers["x"])
         plain.decoder.embed.tokens.weight.copy_(words + table[example.inputs["task"][0]])
         alone = plain(collate([[replace(example, inputs={})]]).to("cpu"))[0]["x"]
-        near(states[row, start:stop], alone[0, : stop - start])
+        assert_near(states[row, start:stop], alone[0, : stop - start])
     [without] = [collate([[replace(one, inputs={})]]).to("cpu") for one in examples[:1]]
     zero = replace(examples[0], inputs={"task": np.array([0])})
     assert torch.equal(model(without)[0]["x"], model(collate([[zero]]).to("cpu"))[0]["x"])
@@ -113,7 +113,7 @@ def test_decoding_has_the_embedding_of_the_prompt(made):
     for alone, found in zip((prompts[0], others[1]), mixed, strict=True):
         [[best, *_]] = generate(model, [alone], *given)
         assert best.ids.tolist() == found[0].ids.tolist()
-        near(best.log_prob, found[0].log_prob)
+        assert_near(best.log_prob, found[0].log_prob)
     assert abs(generate(model, [others[0]], *given)[0][0].log_prob - mixed[0][0].log_prob) > 1e-3
 
 

@@ -181,7 +181,7 @@ def test_a_model_without_a_table_of_characters(tmp_path, monkeypatch, layout):
     ).input_ids
 
 
-def compare(theirs, ours):
+def assert_same_ids(theirs, ours):
     """Ids of texts in which no symbol is spelled are theirs; of others, no symbol is found."""
     symbols = {ours.pieces([index])[0] for index in ours.symbols.values()}
     wrong, spelled = [], 0
@@ -203,7 +203,7 @@ def compare(theirs, ours):
 def test_the_ids_are_those_of_transformers(tmp_path, kind, settings, layout):
     hf = pytest.importorskip("transformers")
     theirs = write(tmp_path, kind, settings, layout, hf)
-    compare(theirs, open_vocab(tmp_path))
+    assert_same_ids(theirs, open_vocab(tmp_path))
 
 
 @pytest.mark.parametrize("layout", ["slow", "fast", "both"])
@@ -214,7 +214,7 @@ def test_pieces_have_the_places_of_the_model(tmp_path, kind, settings, layout):
     """No file names a class; models of fairseq have other ids than files of sentencepiece."""
     hf = pytest.importorskip("transformers")
     theirs, ours = write(tmp_path, kind, settings, layout, hf), open_vocab(tmp_path)
-    compare(theirs, ours)
+    assert_same_ids(theirs, ours)
     names = (theirs.pad_token, theirs.cls_token, theirs.sep_token, theirs.mask_token)
     assert ours.pieces([ours.pad, ours.cls, ours.sep, ours.mask]) == [*names]
     assert [ours.pad, ours.mask] == [theirs.pad_token_id, theirs.mask_token_id]
@@ -244,7 +244,7 @@ def test_a_list_without_tokens_and_roles_of_a_model_alone(tmp_path, said):
     hf = pytest.importorskip("transformers")
     kind, files = SAID[said]
     folder = folder_of(tmp_path, kind, hf, **files)
-    compare(hf.AutoTokenizer.from_pretrained(folder), open_vocab(folder))
+    assert_same_ids(hf.AutoTokenizer.from_pretrained(folder), open_vocab(folder))
 
 
 def test_what_a_class_replaces_brings_no_tokens(tmp_path):

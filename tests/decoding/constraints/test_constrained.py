@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 
 from unitk.decoding import decode as module
 from unitk.decoding.config import GenerateConfig
@@ -80,7 +80,7 @@ def test_every_output_contains_every_phrase(toy, kind, beam):
         assert found
         for one in found:
             assert all(contains(one.ids.tolist(), phrase) for phrase in some)
-            near(one.log_prob, case.score(prompt, one.ids))
+            assert_near(one.log_prob, case.score(prompt, one.ids))
             assert (one.ids == case.end).sum() == 1 + len(prompt.blanks)
 
 

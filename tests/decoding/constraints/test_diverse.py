@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from rounding import near
+from rounding import assert_near
 
 from unitk.decoding import decode as module
 from unitk.decoding.config import GenerateConfig
@@ -84,10 +84,10 @@ def test_equals_a_naive_diverse_beam(toy, kind):
         found = generate(case.model, prompts, case.protocol, config)
         for prompt, some in zip(prompts, found, strict=True):
             expected = naive(case, prompt, config)
-            near([one.score for one in some], [s for _, s in expected])
+            assert_near([one.score for one in some], [s for _, s in expected])
             assert sorted(one.ids.tolist() for one in some) == sorted(ids for ids, _ in expected)
             for one in some:
-                near(one.log_prob, case.score(prompt, one.ids))
+                assert_near(one.log_prob, case.score(prompt, one.ids))
         plain = generate(case.model, prompts, case.protocol, replace(config, diverse_beam_groups=1))
         differs += outputs(found) != outputs(plain)
     assert differs

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.constraints.base import Constraint, Constraints, WordRules, word_rules
@@ -87,7 +87,7 @@ def test_several_ends_are_one(toy_vocab, sampling):
     rules.forbid(after, torch.zeros(3, 0, dtype=torch.long), torch.zeros(3), torch.zeros(3))
     ends = [toy_vocab.sep, 9, toy_vocab.cls]
     one = before[:, ends].exp().sum(1).log() if sampling else before[:, ends].max(1).values
-    near(after[:, toy_vocab.sep], one)
+    assert_near(after[:, toy_vocab.sep], one)
     assert (after[:, [9, toy_vocab.cls, toy_vocab.pad]] == -torch.inf).all()
     others = [index for index in range(len(toy_vocab)) if index not in (*ends, toy_vocab.pad)]
     assert torch.equal(after[:, others], before[:, others])
@@ -162,10 +162,10 @@ def search(case, prompts, config, wanted=None, words=None):
     return generate(case.model, prompts, case.protocol, config, constraints=constraints)
 
 
-def same(hypotheses, expected):
+def assert_same(hypotheses, expected):
     assert [one.ids.tolist() for one in hypotheses] == [ids for ids, _ in expected]
     scores = [one.score for one in hypotheses]
-    near(scores, [score for _, score in expected])
+    assert_near(scores, [score for _, score in expected])
 
 
 @pytest.mark.parametrize("name", ["shift", "slot"])
@@ -178,10 +178,10 @@ def test_lexicons_equal_brute_force(toy, name):
         def clean(words, bad=bad):
             return not any(contains(words, phrase) for phrase in bad)
 
-        same(found, toy.brute_force(case, prompt, EXHAUSTIVE, accept=clean))
+        assert_same(found, toy.brute_force(case, prompt, EXHAUSTIVE, accept=clean))
     config = replace(EXHAUSTIVE, unkpen=1.5, search="fairseq")
     (found,) = search(case, [prompt], config, words=WordRules(unk=1))
-    same(found, toy.brute_force(case, prompt, config, penalty={1: 1.5}))
+    assert_same(found, toy.brute_force(case, prompt, config, penalty={1: 1.5}))
 
 
 @pytest.mark.parametrize("name", ["shift", "slot", "cross"])
@@ -197,7 +197,7 @@ def test_what_inputs_avoid_equals_brute_force(toy, name):
         def clean(words, phrases=phrases):
             return not any(contains(words, phrase) for phrase in phrases)
 
-        same(found, toy.brute_force(case, prompt, EXHAUSTIVE, accept=clean))
+        assert_same(found, toy.brute_force(case, prompt, EXHAUSTIVE, accept=clean))
 
 
 @pytest.mark.parametrize("name", ["shift", "slot", "cross"])
@@ -210,9 +210,9 @@ def test_beginnings_equal_brute_force_and_forced_decoding(toy, name):
         def begins(words, prefix=prefix):
             return tuple(words[: len(prefix)]) == prefix
 
-        same(found, toy.brute_force(case, prompt, EXHAUSTIVE, begins))
+        assert_same(found, toy.brute_force(case, prompt, EXHAUSTIVE, begins))
         for one in found:
-            near(one.log_prob, case.score(prompt, one.ids))
+            assert_near(one.log_prob, case.score(prompt, one.ids))
 
 
 def test_a_beginning_stands_whatever_the_rules(toy):
@@ -227,7 +227,7 @@ def test_a_beginning_stands_whatever_the_rules(toy):
     ):
         for prompt, (one, *_) in zip(prompts, found, strict=True):
             assert tuple(one.ids[:3]) == prefixed.prefix
-            near(one.log_prob, case.score(prompt, one.ids))
+            assert_near(one.log_prob, case.score(prompt, one.ids))
 
 
 def test_the_first_blank_begins_so(toy):

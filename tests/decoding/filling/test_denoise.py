@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 
 from unitk import registry
 from unitk.decoding.config import GenerateConfig
@@ -77,7 +77,7 @@ def test_one_pass_writes_what_is_likeliest_in_one_pass(toy_vocab):
                 best = gains_of(generator, example).max(1)
                 count = len(one.hypothesis.ids)
                 assert one.hypothesis.ids.tolist() == best.indices.tolist()[:count]
-                near(one.hypothesis.token_log_probs, best.values[:count])
+                assert_near(one.hypothesis.token_log_probs, best.values[:count])
 
 
 @pytest.mark.parametrize("shift", [False, True])
@@ -92,7 +92,7 @@ def test_cached_blocks_equal_one_pass_of_training(toy_vocab, shift):
         weight = np.ones(len(hidden), np.float32)
         example = blocks_of(tokens, block, hidden, weight, mask=toy_vocab.mask, shift=shift)
         expected = gains_of(generator, example)
-        near(one.hypothesis.token_log_probs, expected.max(1).values)
+        assert_near(one.hypothesis.token_log_probs, expected.max(1).values)
         assert expected.argmax(1).tolist() == one.hypothesis.ids.tolist()
 
 

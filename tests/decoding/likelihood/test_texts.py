@@ -7,7 +7,7 @@ import pytest
 import torch
 from other_archs import without_zeros
 from paper_archs import arch_of
-from rounding import near
+from rounding import assert_near
 
 from tests.conftest import toy_lines
 from unitk import registry
@@ -118,7 +118,7 @@ def test_a_text_without_tokens_has_no_log_probabilities(made, name):
     [alone] = likelihoods(model, task, [(NONE, words)])
     found = likelihoods(model, task, [(NONE, NONE), (NONE, words), (words, NONE)])
     assert [len(gains) for gains in found] == [0, len(alone), 0]
-    near(found[1], alone)
+    assert_near(found[1], alone)
 
 
 def some_texts(task, count=9):
@@ -140,7 +140,7 @@ def test_each_token_has_its_tasks_log_probability(made, name, words, answers):
     found = likelihoods(model, task, [(before, text) for text in texts], max_tokens=200)
     for text, own in zip(texts, found, strict=True):
         assert own.dtype == np.float32
-        near(own, np.array(plainly(model, task, before, text)))
+        assert_near(own, np.array(plainly(model, task, before, text)))
 
 
 @pytest.mark.parametrize("words", [0, 3])
@@ -154,7 +154,7 @@ def test_a_shifted_token_is_read_at_the_slot_before(made, words):
         place = np.array([1 + words + i])
         example = mlm.layout(framed, 0 * framed, place, np.array([task.vocab.mask]), True)
         assert example.asks[0].first == place - 1
-        near(found[i], table(model, example)[0, word])
+        assert_near(found[i], table(model, example)[0, word])
 
 
 def test_glm_reads_what_stands_before_in_one_direction(made):
@@ -164,7 +164,7 @@ def test_glm_reads_what_stands_before_in_one_direction(made):
     every, own = likelihoods(
         model, task, [(first, np.append(before, text)), (np.append(first, before), text)]
     )
-    near(torch.tensor(own), torch.tensor(every[len(before) :]))
+    assert_near(torch.tensor(own), torch.tensor(every[len(before) :]))
     v = task.vocab
     x = task.likelihood(np.append(first, before), text).towers["x"]
     assert x.token[:5].tolist() == [v.cls, *first, v.mask, v.sep, v.sop]
@@ -198,7 +198,7 @@ def test_long_texts_that_begin_alike_are_read_once(made):
     seen = list[int]()
     together = likelihoods(model, task, texts, report=seen.append)
     for text, own in zip(texts, together, strict=True):
-        near(own, likelihoods(model, task, [text])[0])
+        assert_near(own, likelihoods(model, task, [text])[0])
     assert len(seen) > 1 and sum(seen) == len(texts)
 
 
@@ -208,7 +208,7 @@ def test_relative_positions_are_shared_too(made, arch):
     texts = some_texts(task)
     found = likelihoods(model, task, [(NONE, text) for text in texts])
     for text, own in zip(texts, found, strict=True):
-        near(own, np.array(plainly(model, task, NONE, text)))
+        assert_near(own, np.array(plainly(model, task, NONE, text)))
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -223,9 +223,9 @@ def test_the_last_token_is_one_of_all(made, name):
     example = layouts(task, *texts[0])[-1]
     rest = np.setdiff1d(np.arange(len(task.vocab)), task.words)
     others = np.exp(table(model, example)[-1, rest]).sum()
-    near(np.exp(found[:, -1].astype(float)).sum() + others, 1.0)
+    assert_near(np.exp(found[:, -1].astype(float)).sum() + others, 1.0)
     if name in ONE_PASS:
-        near(found[:, :-1], np.broadcast_to(found[:1, :-1], found[:, :-1].shape))
+        assert_near(found[:, :-1], np.broadcast_to(found[:1, :-1], found[:, :-1].shape))
 
 
 def test_equal_texts_are_equal_to_the_last_bit(made):
@@ -245,7 +245,7 @@ def test_a_shifted_model_is_read_one_slot_before(made):
     for i, word in enumerate(text):
         hidden = np.where(np.arange(5) == i + 1, v.mask, framed)
         x = stay(hidden, np.arange(5))
-        near(found[i], table(model, Example({"x": x}, [lm(np.array([i]), [7])]))[0, word])
+        assert_near(found[i], table(model, Example({"x": x}, [lm(np.array([i]), [7])]))[0, word])
 
 
 def test_whole_words_hide_the_later_pieces_of_a_word(made):
@@ -259,7 +259,7 @@ def test_whole_words_hide_the_later_pieces_of_a_word(made):
     for i, hidden in enumerate([[0, 1, 2], [1, 2], [2], [3, 4], [4]]):
         places = 1 + np.array(hidden)
         example = mlm.layout(framed, 0 * framed, places, np.full(len(places), v.mask))
-        near(found[i], table(model, example)[0, text[i]])
+        assert_near(found[i], table(model, example)[0, text[i]])
 
 
 def test_a_long_text_has_its_copies_in_several_rows(made):
@@ -269,7 +269,7 @@ def test_a_long_text_has_its_copies_in_several_rows(made):
     assert len(examples) == 150 and {len(one.towers["x"]) for one in examples} == {152}
     assert len(layouts(task, NONE, text[:6])) == 1
     [found] = likelihoods(model, task, [(NONE, text)])
-    near(found[[0, 149]], np.array(plainly(model, task, NONE, text))[[0, 149]])
+    assert_near(found[[0, 149]], np.array(plainly(model, task, NONE, text))[[0, 149]])
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_the_last_layer_makes_only_what_is_asked(made, arch):
     whole, part = (
         model(one)[0]["x"].flatten(0, 1) for one in (batch, replace(batch, only_asked=True))
     )
-    near(part[ask.first].numpy(), whole[ask.first].numpy())
+    assert_near(part[ask.first].numpy(), whole[ask.first].numpy())
     made_at = part.any(-1).view(len(rows), -1)
     # a row with fewer asks has the states of others, too
     asked = torch.zeros(made_at.numel(), dtype=bool).index_fill(0, ask.first, True).view_as(made_at)
@@ -300,7 +300,7 @@ def test_what_nothing_opens_has_no_first_label(made):
     [found] = likelihoods(model, task, [(NONE, text)])
     [after] = likelihoods(model, task, [(text[:1], text[1:])])
     assert len(found) == 4
-    near(found, after)
+    assert_near(found, after)
 
 
 def test_a_common_beginning_is_computed_once(made):
@@ -342,9 +342,9 @@ def test_a_generator_answers_for_texts(made, toy_vocab):
     found = generator.likelihood(texts)
     assert [len(one) for one in found] == [len(toy_vocab.encode(text)) for text in texts]
     [first], [rest] = generator.likelihood(texts[0]), generator.likelihood([texts[1]], [texts[0]])
-    near(first, found[0])
+    assert_near(first, found[0])
     both = likelihoods(model, task, [(NONE, np.append(*generator.encode([texts[:2]])[0]))])
-    near(np.append(first, rest), both[0])
+    assert_near(np.append(first, rest), both[0])
     with pytest.raises(UsageError, match="one .*each text"):
         generator.likelihood(texts, ["a"])
 
@@ -355,7 +355,7 @@ def test_what_cannot_be_judged_is_refused(made):
     with pytest.raises(DataError, match="input 2 .*too long.* 976 .*model's positions"):
         likelihoods(model, task, [(NONE, long[:3]), (NONE, long)])
     [cut] = likelihoods(model, task, [(long, long[:3])], truncate=True)
-    near(cut, likelihoods(model, task, [(long[:1021], long[:3])])[0])
+    assert_near(cut, likelihoods(model, task, [(long[:1021], long[:3])])[0])
     with pytest.raises(UsageError, match="has no effect: task lm.*tokens"):
         likelihoods(model, task, [(NONE, long[:3])], whole_words=True)
     model, task = made("optimus")
@@ -371,8 +371,8 @@ def test_a_recurrent_network_gives_texts_that_begin_alike_the_same_as_alone(toy_
     texts = [(NONE, words[:3]), (NONE, words[:4]), (words[:2], words[2:]), (NONE, words[3:])]
     together = likelihoods(model, task, texts)
     for text, found in zip(texts, together, strict=True):
-        near(found, likelihoods(model, task, [text])[0])
-        near(found, judged(model, task.likelihood(*text)))
+        assert_near(found, likelihoods(model, task, [text])[0])
+        assert_near(found, judged(model, task.likelihood(*text)))
 
 
 def judged(model, example):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from cpu_graphs import Replayed
-from rounding import near
+from rounding import assert_near
 
 from unitk.decoding import decode
 from unitk.decoding.config import GenerateConfig
@@ -72,7 +72,7 @@ def write(case, prompts, config, how=None):
     return generate(case.model, prompts, case.protocol, config, constraints=constraints)
 
 
-def check(recorder, case, prompts, config, how=None):
+def assert_recording_changes_nothing(recorder, case, prompts, config, how=None):
     """Equal words in three rounds, of which the last one records nothing."""
     recorder.switch(False)
     expected = write(case, prompts, config, how)
@@ -82,8 +82,8 @@ def check(recorder, case, prompts, config, how=None):
         found = write(case, prompts, config, how)
         for some, others in zip(found, expected, strict=True):
             assert [one.ids.tolist() for one in some] == [one.ids.tolist() for one in others]
-            near([one.score for one in some], [one.score for one in others])
-            near(
+            assert_near([one.score for one in some], [one.score for one in others])
+            assert_near(
                 [*np.concatenate([one.token_log_probs for one in some])] if some else [],
                 [*np.concatenate([one.token_log_probs for one in others])] if others else [],
             )
@@ -94,14 +94,14 @@ def check(recorder, case, prompts, config, how=None):
 @pytest.mark.parametrize("name", PLAIN)
 def test_recorded_steps_change_nothing(toy, kind, name, recorder):
     case = toy.Case(kind, words=8)
-    check(recorder, case, case.prompts(7), PLAIN[name])
+    assert_recording_changes_nothing(recorder, case, case.prompts(7), PLAIN[name])
 
 
 @pytest.mark.every(3)
 @pytest.mark.parametrize("name", SEARCHES)
 def test_every_search_is_recorded(toy, name, recorder):
     case = toy.Case("shift", words=8)
-    check(recorder, case, case.prompts(5), SEARCHES[name])
+    assert_recording_changes_nothing(recorder, case, case.prompts(5), SEARCHES[name])
 
 
 def test_words_that_outputs_must_and_must_not_have(toy, recorder):
@@ -110,15 +110,19 @@ def test_words_that_outputs_must_and_must_not_have(toy, recorder):
     plain = Constraint(min_len=1, max_len=8)
     begun, avoiding = replace(plain, prefix=(5, 2)), replace(plain, avoid=((0,), (7, 1)))
     prompts, config = case.prompts(4), replace(BEAM, no_repeat_ngram_size=3, max_len=8)
-    check(recorder, case, prompts, config, ([plain, begun, avoiding, plain], rules))
+    assert_recording_changes_nothing(
+        recorder, case, prompts, config, ([plain, begun, avoiding, plain], rules)
+    )
     wanted = replace(plain, phrases=((2, 7), (0,)))
-    check(recorder, case, prompts, config, ([plain, wanted, begun, plain], rules))
+    assert_recording_changes_nothing(
+        recorder, case, prompts, config, ([plain, wanted, begun, plain], rules)
+    )
 
 
 def test_an_ensemble_is_recorded(toy, recorder):
     case = toy.Case("cross", words=8)
     case.model = Ensemble([case.model, toy.Case("cross", words=8, seed=1).model]).eval()
-    check(recorder, case, case.prompts(3), BEAM)
+    assert_recording_changes_nothing(recorder, case, case.prompts(3), BEAM)
 
 
 def test_later_batches_are_written_into_the_same_tables(toy, recorder):
@@ -224,7 +228,7 @@ def test_what_went_wrong_leaves_nothing(toy, recorder):
         write(case, case.prompts(2), BEAM)
     assert not kept.shelf.kept
     case.model.decoder.norm.weight.copy_(good)
-    check(recorder, case, case.prompts(2), BEAM)
+    assert_recording_changes_nothing(recorder, case, case.prompts(2), BEAM)
 
 
 def test_searches_that_go_on_in_turns_have_tables_of_their_own(toy, recorder):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from ranks import run_ranks
-from rounding import near
+from rounding import assert_near
 from safetensors.torch import load_file
 from scipy.stats import chisquare
 
@@ -96,12 +96,14 @@ def test_the_loss_is_that_of_the_tokens_that_stay_hidden(toy_vocab):
     found = own(model, batch, 0, 1)
     read = hide_by_weight(batch, model.heads[DIFFICULTY].weight)
     wanted = CrossEntropy()(model, read, 0, 1)
-    near(found.sums["mlm"], wanted.sums["mlm"])
-    near(found.parts["mlm/nll"], wanted.parts["mlm/nll"])
+    assert_near(found.sums["mlm"], wanted.sums["mlm"])
+    assert_near(found.parts["mlm/nll"], wanted.parts["mlm/nll"])
     assert own.counts(batch) == {"mlm": len(read.asks["mlm"].label)}
     # a model that is judged has all tokens hidden alike
     alike = hide_by_weight(batch, torch.ones(len(toy_vocab)))
-    near(own(model.eval(), batch, 0, 1).sums["mlm"], CrossEntropy()(model, alike, 0, 1).sums["mlm"])
+    assert_near(
+        own(model.eval(), batch, 0, 1).sums["mlm"], CrossEntropy()(model, alike, 0, 1).sums["mlm"]
+    )
 
 
 def test_weights_follow_what_is_predicted_wrongly(toy_vocab):

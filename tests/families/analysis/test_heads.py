@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 
 import unitk
 from unitk import registry
@@ -88,7 +88,7 @@ def test_a_shut_gate_is_a_map_without_the_heads_columns(run, name):
         kept = out.weight.detach().clone()
         with torch.no_grad():
             out.weight.unflatten(1, (4, -1))[:, 2] = 0
-        near(loss(evaluation, gates), gated)
+        assert_near(loss(evaluation, gates), gated)
         with torch.no_grad():
             out.weight.copy_(kept)
 
@@ -168,7 +168,7 @@ def test_what_is_written_computes_what_the_gates_do(run, tmp_path, name):
     smaller = written(evaluation, gates, tmp_path / "small")
     assert smaller.model.config.layer_heads == (2, 3)
     rest = heads.open_gates(smaller.model)
-    near(loss(smaller, rest), loss(evaluation, gates))
+    assert_near(loss(smaller, rest), loss(evaluation, gates))
     # 4 maps of 3 heads, 16 wide, with the biases of queries, keys and values
     width, more = 4 * 64 * 16, 3 * 16 * (name == "lm") + 66 * (name == "modern")
     sizes = [sum(p.numel() for p in one.model.parameters()) for one in (evaluation, smaller)]
@@ -177,7 +177,7 @@ def test_what_is_written_computes_what_the_gates_do(run, tmp_path, name):
     assert before - after == 3 * width
     # and once more, of what is left
     last = written(smaller, shut(rest, (second, 0)), tmp_path / "smaller")
-    near(loss(last, {}), loss(evaluation, shut(gates, (second, 0))))
+    assert_near(loss(last, {}), loss(evaluation, shut(gates, (second, 0))))
 
 
 @pytest.mark.parametrize("name", ["lm", "modern"])
@@ -270,7 +270,7 @@ def test_importance_over_a_run_is_that_of_its_checkpoints(toy_data, tmp_path, ca
         setup = open_setup(run / "checkpoints" / f"step-{step}", text, CPU)
         own = heads.importance(setup, heads.open_gates(setup.model), MOST)
         for name, row in found[f"importance at step {step}"].items():
-            near(row, own[name])
+            assert_near(row, own[name])
     assert plot.stat().st_size > 1000
     analyse.run(f"{how} --over-run".split())
     assert "step 4" in capsys.readouterr().out

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from rounding import near
+from rounding import assert_near
 
 from unitk.errors import UsageError
 from unitk.families.cloze.blanks import lay_out_answers
@@ -54,7 +54,7 @@ def test_losses_are_those_by_hand(asked, loss):
     model.zero_grad()
     found = ClozeCriterion(loss)(model, batch, 0, None)
     each = [by_hand(loss, s, right) for s, (_, right) in zip(scores, QUESTIONS, strict=True)]
-    near(found.sums["cloze"], sum(each))
+    assert_near(found.sums["cloze"], sum(each))
     assert ClozeCriterion(loss).counts(batch) == {"cloze": 2}
     right = [int(s.argmax()) == r for s, (_, r) in zip(scores, QUESTIONS, strict=True)]
     assert float(found.parts["cloze/correct"]) == sum(right)
@@ -84,7 +84,7 @@ def test_gradients_are_those_of_torch(asked):
             torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
         )
     model.float()
-    near(found[0] / found[1].abs().max(), found[1] / found[1].abs().max())
+    assert_near(found[0] / found[1].abs().max(), found[1] / found[1].abs().max())
 
 
 def single(answers, right):
@@ -102,7 +102,7 @@ def test_single_tokens_are_compared_by_their_logits(asked, loss):
     plain = Ask("x", "lm", "x", *batch.asks["cloze"].arrays[:3])
     logits = model.output(batch, plain)[:, answers]
     wanted = sum(by_hand(loss, one, right) for one, right in zip(logits, rights, strict=True))
-    near(ClozeCriterion(loss)(model, batch, 0, None).sums["cloze"], wanted)
+    assert_near(ClozeCriterion(loss)(model, batch, 0, None).sums["cloze"], wanted)
 
 
 def test_what_has_no_such_loss_is_refused(asked):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from labelled_corpora import record, write_corpora
-from rounding import near
+from rounding import assert_near
 
 import unitk
 from unitk.decoding.config import GenerateConfig
@@ -338,7 +338,7 @@ def test_a_model_is_asked_without_training(folder, toy_data, tmp_path, capsys):
     zero = unitk.load(tmp_path / "glm", task="cloze", options=options)
     assert zero.task.config.layout == "glm_infill:mask_symbol=gmask"
     found, after = zero.predict(texts), unitk.load(tmp_path / "run").predict(texts)
-    near(*([said["probability"] for said in each] for each in (found, after)))
+    assert_near(*([said["probability"] for said in each] for each in (found, after)))
     one = ["--checkpoint", str(tmp_path / "glm"), *asked]
     predict.run([*one, "--output-format", "text", *texts])
     assert capsys.readouterr().out.split() == [said["label"] for said in zero.predict(texts)]
@@ -404,7 +404,7 @@ def test_an_ensemble_is_the_mean_over_labels_whatever_answers_them(folder, tmp_p
     )
     for several, found in zip(zip(*each, strict=True), mean, strict=True):
         wanted = [np.mean([said[label] for said in several]) for label in ("no", "yes")]
-        near(np.array([found["no"], found["yes"]]), np.array(wanted))
+        assert_near(np.array([found["no"], found["yes"]]), np.array(wanted))
 
 
 @pytest.mark.parametrize(

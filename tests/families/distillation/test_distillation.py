@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from rounding import near
+from rounding import assert_near
 
 from unitk import registry
 from unitk.criterions.cross_entropy import CrossEntropy
@@ -64,9 +64,9 @@ def test_outputs_are_compared_at_a_temperature_by_hand():
     ours, theirs = logits(model, batch), logits(teacher, batch)
     soft = 16 * F.kl_div((ours / 4).log_softmax(-1), (theirs / 4).softmax(-1), reduction="sum")
     hard = F.cross_entropy(ours, batch.asks["lm"].label, reduction="sum")
-    near(loss.sums["lm"], 0.25 * hard + 3 * soft)
-    near(loss.parts["lm/teacher"], soft)
-    near(loss.parts["lm/nll"], hard)
+    assert_near(loss.sums["lm"], 0.25 * hard + 3 * soft)
+    assert_near(loss.parts["lm/teacher"], soft)
+    assert_near(loss.parts["lm/nll"], hard)
 
 
 def test_without_a_teacher_s_weight_the_gradient_is_that_of_the_labels():
@@ -80,7 +80,7 @@ def test_without_a_teacher_s_weight_the_gradient_is_that_of_the_labels():
             loss = criterion(model.train(), batch, 0, 1)
         loss.sums["lm"].backward()
         grads.append(model.decoder.layers[0].ffn.up.weight.grad)
-    near(*grads)
+    assert_near(*grads)
 
 
 @pytest.mark.parametrize("arch", ["bert_tiny", "albert_tiny", "gpt2_tiny", "modern_tiny"])
@@ -98,7 +98,7 @@ def test_a_model_that_is_its_teacher_is_no_distance_from_it(arch):
     )
     assert loss.sums.keys() == {"lm", "states", "attention"}
     for value in loss.sums.values():
-        near(value, torch.zeros(()))
+        assert_near(value, torch.zeros(()))
 
 
 def test_states_are_compared_at_the_depths_of_the_map():
@@ -110,7 +110,7 @@ def test_states_are_compared_at_the_depths_of_the_map():
     model.read("x", batch, depths=ours)
     teacher.read("x", batch, depths=theirs)
     each = [((ours[a] - theirs[b]) ** 2).mean(-1)[real].sum() for a, b in ((0, 0), (2, 3))]
-    near(loss.sums["states"], 2 * sum(each) / 2)
+    assert_near(loss.sums["states"], 2 * sum(each) / 2)
     assert criterion.counts(batch)["states"] == real.sum() == 28
     even = DistillConfig(**options).build(Hashed)
     assert even.match_depths(model, teacher) == [(0, 0), (1, 2), (2, 3)]
@@ -126,7 +126,9 @@ def test_a_projection_makes_states_as_wide():
     teacher.read("x", batch, depths=theirs)
     mapped = ours[1] @ model.heads[PROJECT].out.weight.T
     real = batch.towers["x"][5] < 1 << 30
-    near(loss.sums["states"], F.mse_loss(mapped[real], theirs[1][real], reduction="sum") / 64)
+    assert_near(
+        loss.sums["states"], F.mse_loss(mapped[real], theirs[1][real], reduction="sum") / 64
+    )
     with pytest.raises(UsageError, match=r"--arch\.heads project:states:64"):
         learn(teacher, network(width=32, num_heads=2), batch, **options)
 
@@ -147,9 +149,9 @@ def test_attention_is_what_the_model_attends_to(arch, causal):
         handle.remove()
     for attention, x, view, output in seen:
         weight = attention_scores(attention, x, view).softmax(-1)
-        near(weight.sum(-1), torch.ones(weight.shape[:-1]))
+        assert_near(weight.sum(-1), torch.ones(weight.shape[:-1]))
         value = attention.project(x, view.num_keys, view.rotation)[2]
-        near(attention.join(weight @ value, x), output)
+        assert_near(attention.join(weight @ value, x), output)
 
 
 def test_states_of_the_first_slots_alone_are_compared():
@@ -169,7 +171,7 @@ def test_states_of_the_first_slots_alone_are_compared():
     a, b = (
         F.normalize(torch.stack([one[2][at] for at in first]), dim=-1) for one in (ours, theirs)
     )
-    near(loss.sums["states"], (a - b).square().sum())
+    assert_near(loss.sums["states"], (a - b).square().sum())
     assert criterion.counts(batch)["states"] == 3
 
 
@@ -187,7 +189,7 @@ def test_scores_tell_models_apart_whose_attention_is_equal():
     """The softmax hides what is added to all scores of a query."""
     ours = torch.randn(1, 2, 3, 3)
     assert score_distance(ours, ours + 2, "scores").tolist() == [[pytest.approx([4, 4, 4])] * 2]
-    near(score_distance(ours, ours + 2, "divergence"), torch.zeros(1, 2, 3))
+    assert_near(score_distance(ours, ours + 2, "divergence"), torch.zeros(1, 2, 3))
 
 
 @pytest.mark.parametrize("loss", ["divergence", "scores"])
@@ -207,7 +209,7 @@ def test_attention_is_a_sum_over_slots_and_a_mean_over_heads_and_layers(loss):
             some.append(attention_scores(*calls[0][:3]))
         each.append(score_distance(*some, loss).mean(1))
     real = batch.towers["x"][5] < 1 << 30
-    near(found.sums["attention"], 3 * sum(one[real].sum() for one in each) / 2)
+    assert_near(found.sums["attention"], 3 * sum(one[real].sum() for one in each) / 2)
     assert criterion.counts(batch)["attention"] == 28
 
 
@@ -245,7 +247,7 @@ def test_choices_that_are_none_change_nothing():
     ours, theirs = torch.tensor([[0.0, 1.0, 2.0]]), torch.tensor([[1.0, 0.0, 3.0]])
     wider = [F.pad(one, (0, 2), value=-math.inf).requires_grad_() for one in (ours, theirs)]
     found = teacher_divergence(wider[0], wider[1].detach(), 2.0)
-    near(found, teacher_divergence(ours, theirs, 2.0))
+    assert_near(found, teacher_divergence(ours, theirs, 2.0))
     found.sum().backward()
     assert wider[0].grad.isfinite().all()
 
@@ -253,7 +255,9 @@ def test_choices_that_are_none_change_nothing():
 def test_validation_is_of_the_labels_and_needs_no_teacher():
     batch, model = batch_of(), network().eval()
     criterion = DistillConfig().build(Hashed)
-    near(criterion(model, batch, 0, 1).sums["lm"], CrossEntropy()(model, batch, 0, 1).sums["lm"])
+    assert_near(
+        criterion(model, batch, 0, 1).sums["lm"], CrossEntropy()(model, batch, 0, 1).sums["lm"]
+    )
 
 
 @pytest.mark.parametrize(

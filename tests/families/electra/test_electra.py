@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from rounding import near
+from rounding import assert_near
 from safetensors.torch import load_file
 
 from unitk import registry
@@ -77,7 +77,7 @@ def test_the_loss_is_that_of_both_networks_by_hand(batch):
     loss, ask = criterion(model, batch, 0, 1), batch.asks["mlm"]
     states = model.generator.encode(Reading.of(batch, "x")).flatten(0, 1)[ask.first]
     words = model.words.transform(states) @ model.decoder.embed.tokens.weight.T + model.words.bias
-    near(loss.sums["mlm"], F.cross_entropy(words, ask.label, reduction="sum"))
+    assert_near(loss.sums["mlm"], F.cross_entropy(words, ask.label, reduction="sum"))
     number = batch.inputs["x.draw"].flatten()[ask.first].tolist()
     read = batch.towers["x"].clone()
     token, label = read[TOKEN].flatten(), torch.zeros(read[TOKEN].numel())
@@ -92,8 +92,8 @@ def test_the_loss_is_that_of_both_networks_by_hand(batch):
     logit = head.out(F.gelu(head.dense(told)))[:, 0]
     real = (batch.towers["x"][5] < 1 << 30).flatten()
     wanted = F.binary_cross_entropy_with_logits(logit[real], label[real], reduction="sum")
-    near(loss.sums["detect"], 7 * wanted)
-    near(loss.parts["detect/nll"], wanted)
+    assert_near(loss.sums["detect"], 7 * wanted)
+    assert_near(loss.parts["detect/nll"], wanted)
     assert loss.parts["detect/replaced"] == label.sum() > 0
     assert loss.parts["detect/correct"] == ((logit[real] > 0) == (label[real] > 0)).sum()
     assert criterion.counts(batch) == {"mlm": len(ask.label), "detect": int(real.sum())}
@@ -197,10 +197,10 @@ def test_both_networks_are_those_of_transformers_both_ways(kit, pair, batch, tmp
     with torch.no_grad():
         wanted = models["generator"](ids, attention_mask=seen).logits.flatten(0, 1)[ask.first]
         found = ours.output(batch, ask)[:, :60]
-        near(found, wanted)
+        assert_near(found, wanted)
         told = replace_words(batch, ask, ask.label)
         wanted = models["discriminator"](told.towers["x"][TOKEN], attention_mask=seen).logits
-        near(ours.output(told, told.asks["detect"])[seen.flatten() > 0], wanted[seen > 0])
+        assert_near(ours.output(told, told.asks["detect"])[seen.flatten() > 0], wanted[seen > 0])
     back = kit.from_unitk(tmp_path / "ours", "electra_pair", tmp_path / "back")
     for side, name in NAMES.items():
         theirs, again = (load_file(one / side / "model.safetensors") for one in (there, back))

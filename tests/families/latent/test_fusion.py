@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 
 from unitk import registry
 from unitk.errors import UsageError
@@ -95,10 +95,10 @@ def test_the_loss_is_that_of_a_loop_over_pairs(toy_vocab, pairs, model, packed):
         for one in latents
     )
     assert push > 0.1
-    near(float(loss.sums["rec"].detach()), float(rec.detach()))
-    near(float(loss.sums["fusion"]), 1.5 * (pull - push))
-    near(float(loss.parts["fusion/pull"]), pull)
-    near(float(loss.parts["fusion/push"]), push)
+    assert_near(float(loss.sums["rec"].detach()), float(rec.detach()))
+    assert_near(float(loss.sums["fusion"]), 1.5 * (pull - push))
+    assert_near(float(loss.parts["fusion/pull"]), pull)
+    assert_near(float(loss.parts["fusion/push"]), push)
     counts = criterion.counts(batch)
     assert counts["rec"] == 3 * len(pairs) and counts["fusion"] == len(pairs)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 
 from unitk.errors import UsageError
 from unitk.models.archs import preset
@@ -56,8 +56,8 @@ def test_every_doc_has_its_own_latent(texts, inject):
         batch = batched(texts, rows)
         states = model(batch, model.latent(z, batch))[0]["dec"].flatten(0, 1)
         found.append(states[batch.asks["lm"].rows[:, 0]])
-    near(found[1], found[0])
-    near(found[2], found[0])
+    assert_near(found[1], found[0])
+    assert_near(found[2], found[0])
     batch = batched(texts)
     moved = z + torch.tensor([[0.0], [1.0], [0.0]])
     states = model(batch, model.latent(moved, batch))[0]["dec"].flatten(0, 1)
@@ -112,7 +112,7 @@ def test_heads_read_the_encoder_its_latent_or_its_layers(texts, settings):
         for rows in ([[0], [1], [2]], [[0, 1, 2]]):
             batch = batched(asked, rows)
             [ask] = batch.asks.values()
-            near(
+            assert_near(
                 model.output(batch, ask), model.latents(batch) @ model.heads["class:x"].out.weight.T
             )
         model = build(heads=heads, head_pooler=False, **settings)
@@ -121,10 +121,10 @@ def test_heads_read_the_encoder_its_latent_or_its_layers(texts, settings):
         [ask] = batch.asks.values()
         model.reader.encode(Reading.of(batch, "enc", depths=every))
         weight = model.heads["class:x"].out.weight.T
-        near(model.output(batch, ask), every[-1][:, 0] @ weight)
+        assert_near(model.output(batch, ask), every[-1][:, 0] @ weight)
         mixed = build(heads=heads, head_pooler=False, head_layers=(0, -1), **settings)
         mixed.load_state_dict(model.state_dict(), strict=False)
-        near(mixed.output(batch, ask), (every[0][:, 0] + every[-1][:, 0]) / 2 @ weight)
+        assert_near(mixed.output(batch, ask), (every[0][:, 0] + every[-1][:, 0]) / 2 @ weight)
 
 
 def test_the_variance_may_be_one(texts):

@@ -3,7 +3,7 @@ import logging
 import numpy as np
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 
 from unitk import registry
 from unitk.decoding.config import GenerateConfig
@@ -46,12 +46,12 @@ def test_no_batch_changes_where_a_text_lies(space, latents):
         wanted = getattr(latents, name)
         assert len(wanted) == len(LINES)
         found = np.concatenate([getattr(one, name) for one in alone])
-        near(found, wanted)
-        near(getattr(small, name), wanted)
+        assert_near(found, wanted)
+        assert_near(getattr(small, name), wanted)
 
 
 def test_one_string_is_one_text(space, latents):
-    near(space.encode(LINES[0]).mean, latents.mean[:1])
+    assert_near(space.encode(LINES[0]).mean, latents.mean[:1])
 
 
 def test_no_texts_have_no_latents(space):
@@ -83,9 +83,9 @@ def test_latents_are_the_model_s_posterior(space, latents):
     batch = collate([[space.task.prompt(ids)]]).to("cpu")
     with torch.no_grad():
         posterior = space.model.posterior(batch)
-    near(latents.mean[2], posterior.mean[0].numpy())
-    near(latents.std[2], (posterior.logvar[0] / 2).exp().numpy())
-    near(latents.kl[2], posterior.kl()[0].numpy())
+    assert_near(latents.mean[2], posterior.mean[0].numpy())
+    assert_near(latents.std[2], (posterior.logvar[0] / 2).exp().numpy())
+    assert_near(latents.kl[2], posterior.kl()[0].numpy())
     assert latents.mean.shape == (4, 16) and latents.pooled.shape == (4, 64)
 
 

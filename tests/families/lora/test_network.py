@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 
 from unitk import registry
 from unitk.errors import UsageError
@@ -98,7 +98,7 @@ def test_it_adds_nothing_at_first_and_merges_into_the_sum(arch):
     merged = config.merge(tensors_of(trained(model)))
     assert merged.keys() == before.keys()
     base.load_state_dict(merged, strict=False)
-    near(states(base), states(model))
+    assert_near(states(base), states(model))
     adapted = {n.removesuffix("lora_a.weight") for n in tensors_of(model) if ".lora_a." in n}
     changed = {n for n in before if not torch.equal(merged[n], before[n])}
     assert not changed - {f"{name}weight" for name in adapted}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from rounding import near
+from rounding import assert_near
 
 from unitk.data.cuts import Text
 from unitk.decoding.config import EmbedConfig
@@ -115,7 +115,7 @@ def test_vectors_are_those_of_unitk_embed(pairs, model, toy_vocab, pool):
     found = ContrastiveConfig().build(toy_vocab).vectors(states, batch).flatten(0, 1)
     texts = [[text] for source, target in pairs for text in (source[0], target, source[1])]
     for config in (EmbedConfig(), EmbedConfig(pool=pool)):
-        near(found, np.array(embed(model, task, texts, config)))
+        assert_near(found, np.array(embed(model, task, texts, config)))
 
 
 def test_the_loss_is_that_of_each_source_by_hand(batch, model, toy_vocab):
@@ -131,7 +131,7 @@ def test_the_loss_is_that_of_each_source_by_hand(batch, model, toy_vocab):
             there = torch.stack(scores).logsumexp(0) - scores[2 * i]
             back = [unit[j, 0] @ unit[i, 1] / 0.1 for j in range(4)]
             total += (there + torch.stack(back).logsumexp(0) - back[i]) / 2
-    near(loss.sums["pairs"], total / 2)
+    assert_near(loss.sums["pairs"], total / 2)
     assert criterion.counts(batch) == {"pairs": 4.0}
 
 
@@ -158,7 +158,7 @@ def test_a_source_that_comes_twice_is_not_told_from_itself(task, model, toy_voca
         ContrastiveConfig(symmetric=way).build(toy_vocab)(model, batch, 0, 1).sums["pairs"]
         for way in (False, True)
     )
-    near(both, there / 2)  # the other direction has nothing to tell
+    assert_near(both, there / 2)  # the other direction has nothing to tell
 
 
 def test_texts_that_say_nothing_of_each_other_have_the_loss_of_a_guess(batch, model, toy_vocab):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from exact_options import EXACT
-from rounding import near
+from rounding import assert_near
 
 import unitk
 from unitk.errors import UsageError
@@ -70,7 +70,7 @@ def test_equal_towers_have_the_loss_of_one(pairs, toy_vocab):
         criterion(model, batch, 0, None).sums["pairs"]
         for model, batch in zip((one, two), batches.values(), strict=True)
     ]
-    near(losses[0], losses[1])
+    assert_near(losses[0], losses[1])
     losses[1].backward()
     for tower in two.towers.values():
         assert tower.layers[0].attention.qkv.weight.grad.abs().sum() > 0
@@ -108,8 +108,8 @@ def test_both_begin_as_a_model_of_one_tower(tmp_path, toy_data):
     train(f"{begun} --lr 1e-12 --save-dir {tmp_path / 'two'}")
     before, after = (load(tmp_path / name / "last").tensors() for name in ("one", "two"))
     for name in ("embed.tokens.weight", "layers.1.attention.qkv.weight"):
-        near(after[name], before[name])
-        near(after[f"source.{name}"], before[name])
+        assert_near(after[name], before[name])
+        assert_near(after[f"source.{name}"], before[name])
 
 
 def test_what_two_towers_cannot_is_refused(run, tmp_path, toy_data):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from rounding import near
+from rounding import assert_near
 
 from tests.formats.conftest import logits, single, to_unitk
 from unitk.errors import CheckpointError
@@ -121,7 +121,7 @@ def test_a_text_without_entities_is_read_as_by_the_release(released, tmp_path):
     tokens = np.random.default_rng(0).integers(5, V, 12)
     first = torch.zeros(12).index_fill(0, torch.tensor([0]), 1)
     wanted = words(w, states(w, torch.from_numpy(tokens), torch.zeros(12, E), first))
-    near(logits(ours.model, single(tokens, seg=0), V), wanted)
+    assert_near(logits(ours.model, single(tokens, seg=0), V), wanted)
 
 
 def test_a_text_with_entities_is_read_as_by_the_release(released, tmp_path):
@@ -146,8 +146,8 @@ def test_a_text_with_entities_is_read_as_by_the_release(released, tmp_path):
     batch = collate([made[:2], made[2:]]).to("cpu")
     with torch.no_grad():
         states_BTD = model(batch, model.condition(batch))[0]["x"]
-    near(states_BTD[0, :21], torch.cat(wanted[:2]))
-    near(states_BTD[1, :5], wanted[2])
+    assert_near(states_BTD[0, :21], torch.cat(wanted[:2]))
+    assert_near(states_BTD[1, :5], wanted[2])
 
 
 @pytest.mark.parametrize(

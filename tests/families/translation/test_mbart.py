@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 
 import unitk
 from tests.vocab.test_open import LINES, odd_texts, spiece
@@ -136,9 +136,9 @@ def test_a_model_comes_in_and_goes_back(hf, kit, tmp_path, name):  # noqa: F811
         fed = torch.tensor([[*ours.task.start, 7, 9]])
         with torch.no_grad():
             found, wanted = (one(**row, decoder_input_ids=fed).logits for one in (again, model))
-        near(found, wanted)
+        assert_near(found, wanted)
         own = kit.logits(network, kit.pair(row.input_ids[0].numpy(), fed[0].numpy()))
-        near(own[:, : wanted.shape[2]], wanted[0])
+        assert_near(own[:, : wanted.shape[2]], wanted[0])
         first, *more = ours.task.start
         size = 9 + len(more)
         rules = {"max_new_tokens": size, "min_new_tokens": size, "forced_eos_token_id": None}

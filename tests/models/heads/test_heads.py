@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from rounding import near
+from rounding import assert_near
 
 from unitk import registry
 from unitk.criterions.cross_entropy import CrossEntropy
@@ -206,7 +206,7 @@ def test_what_stands_before_a_linear_map(dense):
             x = F.gelu(F.linear(x, w["dense.weight"], w["dense.bias"]))
         wanted = F.linear(x, w["out.weight"], w["out.bias"])
         found = head(Asked(states, torch.zeros(4, 1, dtype=torch.long)), torch.zeros(0))
-        near(found[..., 0] if name == "span:x" else found, wanted)
+        assert_near(found[..., 0] if name == "span:x" else found, wanted)
 
 
 def batches(made):
@@ -253,7 +253,7 @@ def test_loss_and_gradients_are_plain_torchs_however_packed(kind, tied):
             assert loss.parts == {}
             continue
         each = torch.stack([term[1] for i in order for term in terms[i]])
-        near(model.log_probs(batch, batch.asks["ask"]).detach(), each)
+        assert_near(model.log_probs(batch, batch.asks["ask"]).detach(), each)
         pairs = [pair for i in order for pair in zip(weight[i], terms[i], strict=True)]
         right = sum(w * float(term[2]) for w, term in pairs)
         assert loss.parts["ask/correct"].item() == pytest.approx(right, rel=1e-6)
@@ -268,8 +268,8 @@ def test_chunks_change_nothing(kind, monkeypatch):
     monkeypatch.setattr(compare, "CHUNK", 2)
     chunked = CrossEntropy()(model, batch, 0, 1)
     for name, gradient in gradients(model, chunked.sums["ask"]).items():
-        near(gradient, expected[name], roundings=512)
-    near(chunked.sums["ask"], whole.sums["ask"])
+        assert_near(gradient, expected[name], roundings=512)
+    assert_near(chunked.sums["ask"], whole.sums["ask"])
 
 
 @pytest.mark.parametrize("kind", NAMED)
@@ -280,7 +280,7 @@ def test_an_ensemble_of_equal_models_answers_as_one(kind):
     with torch.no_grad():
         alone = CrossEntropy()(one, batch, 0, 1)
         both = CrossEntropy()(Ensemble([one, other]), batch, 0, 1)
-        near(both.sums["ask"], alone.sums["ask"])
+        assert_near(both.sums["ask"], alone.sums["ask"])
         for parameter in other.parameters():
             parameter.mul_(1.3)
         mixed = Ensemble([one, other])
@@ -289,7 +289,7 @@ def test_an_ensemble_of_equal_models_answers_as_one(kind):
         each = torch.stack([m.log_probs(batch, batch.asks["ask"]) for m in (one, other)])
         if kind != "span":  # a span's log p is that of two borders, each with its own mean
             wanted = each.logsumexp(0) - math.log(2)
-            near(mixed.log_probs(batch, batch.asks["ask"]), wanted)
+            assert_near(mixed.log_probs(batch, batch.asks["ask"]), wanted)
 
 
 def test_words_among_candidates_are_the_vocabularys_restricted():
@@ -304,7 +304,7 @@ def test_words_among_candidates_are_the_vocabularys_restricted():
         return model.log_probs(batch, batch.asks["ask"])
 
     every = torch.stack([log_probs([i, i]) for i in ids]).logsumexp(0)
-    near(log_probs(label, ids), log_probs(ids[label]) - every)
+    assert_near(log_probs(label, ids), log_probs(ids[label]) - every)
 
 
 def test_training_score_and_fill_have_the_same_log_probabilities():
@@ -325,7 +325,7 @@ def test_training_score_and_fill_have_the_same_log_probabilities():
     scores = [gain for gain, _ in score(model, given, 100)]
     batch = collate([[one] for one in given]).to("cpu")
     nll = CrossEntropy()(model, batch, 0, 1).parts["ask/nll"]
-    near(np.concatenate(scores).sum(), -nll)
+    assert_near(np.concatenate(scores).sum(), -nll)
     # a filled word's is among those that are not banned
     both = np.concatenate([one.token_log_probs for [one] in filled])
     assert (both >= np.concatenate(scores)).all()
@@ -353,4 +353,4 @@ def test_halves_of_a_batch_ask_the_same(kind):
         whole = CrossEntropy()(model, batch, 0, 1).sums["ask"]
         parts = [CrossEntropy()(model, part, 0, 1).sums["ask"] for part in split_batch(batch)]
     assert len(parts) == 2
-    near(sum(parts), whole)
+    assert_near(sum(parts), whole)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 
 from unitk.decoding.ensemble import Ensemble
 from unitk.errors import UsageError
@@ -70,7 +70,7 @@ def test_with_all_weight_on_one_layer_a_head_reads_that(arch, towers, layer):
     every = states_of(plain, one)
     for ask in one.asks.values():
         own = every[-1 if ask.head == "lm" else layer]
-        near(mixed.output(one, ask), plain.head(own_rows(own, ask), ask.head))
+        assert_near(mixed.output(one, ask), plain.head(own_rows(own, ask), ask.head))
 
 
 def own_rows(states, ask):
@@ -89,9 +89,9 @@ def test_the_mixture_is_peters_equation():
     x = 1.7 * sum(w * every[i] for w, i in zip(weight, (0, 2, 1), strict=True))
     head, [rows] = model.heads["class:x"], ask.rows.T
     wanted = head.out(torch.tanh(head.dense(x.flatten(0, 1)[rows])))
-    near(model.output(one, ask), wanted)
+    assert_near(model.output(one, ask), wanted)
     set_mix(model, [0.0, 0.0, 0.0])
-    near(model.heads["class:x"].mix(torch.stack(every, 2)), sum(every) / 3)
+    assert_near(model.heads["class:x"].mix(torch.stack(every, 2)), sum(every) / 3)
 
 
 @torch.no_grad()
@@ -100,7 +100,7 @@ def test_an_ensemble_is_the_mean_of_its_models():
     models = [built(head_layers=(0, 1, 2)), built(head_layers=(2, 1, 0), width=32)]
     ask = one.asks["class"]
     each = [model.output(one, ask).softmax(-1) for model in models]
-    near(Ensemble(models).output(one, ask).exp(), sum(each) / 2)
+    assert_near(Ensemble(models).output(one, ask).exp(), sum(each) / 2)
 
 
 def test_layers_that_are_not_there_are_refused():

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 
 from unitk import registry
 from unitk.families.recurrent.heads import Attend, Concat, pool
@@ -29,7 +29,7 @@ def test_concat_pooling_is_the_last_the_largest_and_the_mean(asked):
     found = pool(asked.states, asked.real, torch.tensor(LENGTHS) - 1)
     for row, n in enumerate(LENGTHS):
         own = asked.states[row, :n]
-        near(found[row], torch.cat([own[-1], own.amax(0), own.mean(0)]))
+        assert_near(found[row], torch.cat([own[-1], own.amax(0), own.mean(0)]))
 
 
 @pytest.mark.parametrize("opening", ["none", "cls"])
@@ -60,7 +60,7 @@ def test_concat_pools_the_states_that_gradients_reach(toy_vocab, opening):
         assert sum(reached) == min(n, 8 + (steps - 1) % 8 + 1)
         alone = Asked(asked.states[row, shown[row]][None], asked.rows[row, shown[row]][None])
         vector = pool(alone.states, alone.real, alone.real.sum(1) - 1)
-        near(head.out(head.inner(vector)).detach(), found[row, None].detach())
+        assert_near(head.out(head.inner(vector)).detach(), found[row, None].detach())
 
 
 def test_what_stands_behind_a_text_changes_nothing(asked):
@@ -69,9 +69,9 @@ def test_what_stands_behind_a_text_changes_nothing(asked):
         head = kind(ModelConfig(width=8, num_heads=1), 20, 3).eval()
         expected = head(asked, torch.zeros(0)).detach()
         other = torch.where(asked.real[..., None], asked.states, 100.0)
-        near(head(Asked(other, asked.rows), torch.zeros(0)).detach(), expected)
+        assert_near(head(Asked(other, asked.rows), torch.zeros(0)).detach(), expected)
         alone = Asked(asked.states[1:2, :2], asked.rows[1:2, :2])
-        near(head(alone, torch.zeros(0)).detach(), expected[1:2])
+        assert_near(head(alone, torch.zeros(0)).detach(), expected[1:2])
 
 
 def test_concat_normalizes_a_batch_and_a_single_text_as_in_evaluation(asked):
@@ -81,14 +81,14 @@ def test_concat_normalizes_a_batch_and_a_single_text_as_in_evaluation(asked):
         head.train()(asked, torch.zeros(0))  # the running means become those of this batch
     norm = head.inner[0]
     x = pool(asked.states, asked.real, torch.tensor(LENGTHS) - 1)
-    near(norm.running_mean, x.mean(0))
-    near(norm.running_var, x.var(0))
-    near(norm(x).detach(), (x - x.mean(0)) / (x.var(0, correction=0) + 1e-5).sqrt())
+    assert_near(norm.running_mean, x.mean(0))
+    assert_near(norm.running_var, x.var(0))
+    assert_near(norm(x).detach(), (x - x.mean(0)) / (x.var(0, correction=0) + 1e-5).sqrt())
     one = Asked(asked.states[:1], asked.rows[:1])
     before = norm.running_mean.clone()
     found = head(one, torch.zeros(0)).detach()
     assert norm.running_mean.equal(before)
-    near(found, head.eval()(one, torch.zeros(0)).detach())
+    assert_near(found, head.eval()(one, torch.zeros(0)).detach())
 
 
 def test_attention_weighs_the_states_of_a_further_layer(asked):
@@ -100,4 +100,4 @@ def test_attention_weighs_the_states_of_a_further_layer(asked):
         h, _ = head.top(asked.states[row : row + 1, :n], torch.tensor([n]), (zero, zero))
         score = torch.tanh(h[0] @ head.weigh.weight[0] + head.weigh.bias)
         share = score.exp() / score.exp().sum()
-        near(found[row], (head.out.weight @ (share @ h[0]) + head.out.bias).detach())
+        assert_near(found[row], (head.out.weight @ (share @ h[0]) + head.out.bias).detach())

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 
 from unitk import registry
 from unitk.data.cuts import Text
@@ -57,14 +57,16 @@ def test_words_are_made_of_their_characters(toy_vocab):
     with torch.no_grad():
         found = model.embed_words(collate([[example]]).to("cpu"))[0]
         for slot, token in enumerate(example.towers["fwd"].token):
-            near(found[slot], spell(model.decoder.embed, torch.from_numpy(task.chars[token])))
+            assert_near(
+                found[slot], spell(model.decoder.embed, torch.from_numpy(task.chars[token]))
+            )
     assert 0.1 < torch.sigmoid(model.decoder.embed.highways[0].gate.bias).mean() < 0.13
 
 
 def test_words_shorter_than_the_widest_filter_are_filled_up():
     embed = CharacterEmbedding(4, ("1:3", "5:2"), 0, 6)
     chars = torch.tensor([[1, 2, 3]])
-    near(embed(chars).detach(), embed(torch.tensor([[1, 2, 3, 0, 0]])).detach())
+    assert_near(embed(chars).detach(), embed(torch.tensor([[1, 2, 3, 0, 0]])).detach())
 
 
 def test_each_direction_is_the_restated_network(toy_vocab):
@@ -89,12 +91,12 @@ def test_each_direction_is_the_restated_network(toy_vocab):
                         h = (layer.weight_hr @ (torch.sigmoid(o) * torch.tanh(c))).clip(-0.2, 0.2)
                         rows.append(h)
                     x = torch.stack(rows) + (x if number else 0)
-                near(states[name][row, list(order)], x)
+                assert_near(states[name][row, list(order)], x)
         for ask in batch.asks.values():
             read = states[ask.tower].flatten(0, 1)[ask.first]
             logits = read @ model.words.weight.T + model.words.bias
             expected = logits.log_softmax(-1).gather(1, ask.label[:, None])[:, 0]
-            near(model.log_probs(batch, ask), expected)
+            assert_near(model.log_probs(batch, ask), expected)
 
 
 def test_the_forward_direction_is_a_causal_model_of_its_own(toy_vocab):
@@ -112,7 +114,7 @@ def test_the_forward_direction_is_a_causal_model_of_its_own(toy_vocab):
     with torch.no_grad():
         both, carry = model(collate([[example]]).to("cpu"))
         one, other = alone(collate([[layout(np.append(token, 0))]]).to("cpu"))
-        near(both["fwd"][0, : len(token)], one["x"][0, : len(token)])
+        assert_near(both["fwd"][0, : len(token)], one["x"][0, : len(token)])
         assert all(torch.allclose(carry[name], table) for name, table in other.items())
         # only the forward direction reads on from where the text before ended
         batch = collate([[example]]).to("cpu")
@@ -146,14 +148,14 @@ def test_heads_read_the_layers_of_both_directions(toy_vocab):
             each = [torch.cat([layers["fwd"][k], layers["bwd"][k]], -1)[0, slot] for k in range(3)]
             each = [(one - one.mean()) / (one.var(correction=0) + 1e-5).sqrt() for one in each]
             mixed = 1.7 * sum(s * one for s, one in zip(share, each, strict=True))
-            near(found[row], head.out.weight @ mixed + head.out.bias)
-    near(layers["fwd"][0], layers["bwd"][0])  # the embeddings, twice
+            assert_near(found[row], head.out.weight @ mixed + head.out.bias)
+    assert_near(layers["fwd"][0], layers["bwd"][0])  # the embeddings, twice
 
 
 def test_the_mix_without_a_norm_is_the_weighted_sum():
     mix = LayerMix(2)
     x = torch.randn(5, 1, 2, 4)
-    near(mix(x).detach(), x.mean(2))
+    assert_near(mix(x).detach(), x.mean(2))
     assert (LayerMix(2, norm=True)(3 * x) - LayerMix(2, norm=True)(x)).abs().max() < 1e-4
 
 
@@ -167,7 +169,7 @@ def test_dropout_of_what_heads_read_leaves_the_words_alone(toy_vocab):
     read = states["fwd/layers"]
     whole = torch.cat([states["fwd"], states["bwd"]], -1)
     assert 0.3 < (read == 0)[:, :4].double().mean() < 0.7
-    near(read[read != 0].detach(), 2 * whole[read != 0].detach())
+    assert_near(read[read != 0].detach(), 2 * whole[read != 0].detach())
 
 
 def test_sampled_words_are_drawn_by_the_law_and_labels_are_no_wrong_answers(toy_vocab):
@@ -184,12 +186,12 @@ def test_sampled_words_are_drawn_by_the_law_and_labels_are_no_wrong_answers(toy_
     share = torch.bincount(word, minlength=size) / count
     assert share[:20].tolist() == pytest.approx(law[:20], abs=4 * (0.25 / count) ** 0.5)
     plain = (states @ weight.T + bias).detach()
-    near(found[:, 0], plain.gather(1, label[:, None])[:, 0])
+    assert_near(found[:, 0], plain.gather(1, label[:, None])[:, 0])
     expected = (plain - torch.tensor(law).mul(count).log())[:, word]
     expected = expected.masked_fill(word == label[:, None], -torch.inf)
     assert (word == 3).any() and found[0, 1:].isneginf().equal(word == 3)
     real = ~expected.isneginf()
-    near(found[:, 1:][real], expected[real])
+    assert_near(found[:, 1:][real], expected[real])
 
 
 def test_the_sampled_loss_comes_near_the_full_one(toy_vocab):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 
 from unitk.families.recurrent.lstm import LSTM
 
@@ -60,10 +60,10 @@ def test_texts_of_any_length_are_the_restated_cell(options):
     with torch.no_grad():
         out, (last, cells) = made(x, LENGTHS, state)
         for number, (rows, h, c) in enumerate(restated(made, x, state)):
-            near(out[number, : len(rows)], rows)
+            assert_near(out[number, : len(rows)], rows)
             assert not out[number, len(rows) :].any()
-            near(last[number], h)
-            near(cells[number], c)
+            assert_near(last[number], h)
+            assert_near(cells[number], c)
     if made.clips[0]:
         assert (cells.abs() == 0.4).any()
     if made.clips[1]:
@@ -80,7 +80,7 @@ def test_the_kernel_is_the_loop_with_gradients():
         out.square().sum().backward()
         found.append([out, *(weight.grad for weight in made.parameters())])
     for one, other in zip(*found, strict=True):
-        near(one.detach(), other.detach())
+        assert_near(one.detach(), other.detach())
 
 
 def test_a_projection_is_torchs():
@@ -93,7 +93,7 @@ def test_a_projection_is_torchs():
         other.bias_hh_l0.zero_()
         x, state = torch.randn(4, 7, 6).double(), beginning(made)
         out, _ = made(x, torch.full((4,), 7), state)
-        near(out, other(x, tuple(one[None] for one in state))[0])
+        assert_near(out, other(x, tuple(one[None] for one in state))[0])
 
 
 def test_weight_dropout_is_one_draw_for_all_texts_and_steps():
@@ -106,7 +106,7 @@ def test_weight_dropout_is_one_draw_for_all_texts_and_steps():
         torch.manual_seed(5)
         made.weight_hh.copy_(torch.nn.functional.dropout(made.weight_hh, 0.5))
         assert 0.4 < (made.weight_hh == 0).double().mean() < 0.6
-        near(out, made.eval()(x, LENGTHS, state)[0])
+        assert_near(out, made.eval()(x, LENGTHS, state)[0])
 
 
 def test_the_forget_gates_begin_with_their_bias():

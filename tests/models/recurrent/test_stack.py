@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from rounding import near
+from rounding import assert_near
 
 from unitk import registry
 from unitk.data.cuts import Text
@@ -44,11 +44,11 @@ def test_two_stretches_are_one_text(name):
     first, carry = read(model, [layout(np.append(one[:16], 0)) for one in whole])
     second, after = read(model, [layout(np.append(one[16:], 0)) for one in whole], carry)
     for row, one in enumerate(whole):
-        near(first[row, :16], together[row, :16])
-        near(second[row, : len(one) - 16], together[row, 16 : len(one)])
+        assert_near(first[row, :16], together[row, :16])
+        assert_near(second[row, : len(one) - 16], together[row, 16 : len(one)])
     assert last.keys() == after.keys() == {"output.0", "cell.0", "output.1", "cell.1"}
     for part, table in last.items():
-        near(after[part], table)
+        assert_near(after[part], table)
     alone, _ = read(model, [layout(np.append(one[16:], 0)) for one in whole])
     assert (alone - second).abs().max() > 1e-3
 
@@ -63,9 +63,9 @@ def test_chunks_have_the_gradients_of_stretches_whose_state_is_carried(name, chu
     batch = collate([[layout(np.append(one, 0))] for one in whole]).to("cpu")
     states, carry = model(batch)
     expected, after = read(built(name, **options), [layout(np.append(one, 0)) for one in whole])
-    near(states["x"].detach(), expected)
+    assert_near(states["x"].detach(), expected)
     for part, table in carry.items():
-        near(table, after[part])
+        assert_near(table, after[part])
     states["x"].square().sum().backward()
     found = {key: one.grad for key, one in model.named_parameters() if one.grad is not None}
 
@@ -82,7 +82,7 @@ def test_chunks_have_the_gradients_of_stretches_whose_state_is_carried(name, chu
     for key, one in other.named_parameters():
         # the map behind the layers (siatl) learns from all states, far ones being constants
         if key in found and not (chunks and key.startswith("map.")):
-            near(found[key], one.grad)
+            assert_near(found[key], one.grad)
 
 
 @pytest.mark.parametrize("name", ARCHS)
@@ -97,7 +97,7 @@ def test_gradients_on_a_cpu_do_not_depend_on_its_chunks(name, monkeypatch):
         found.append({k: one.grad for k, one in model.named_parameters() if one.grad is not None})
     assert found[0].keys() == found[1].keys()
     for key, grad in found[0].items():
-        near(grad, found[1][key])
+        assert_near(grad, found[1][key])
     assert found[0]["embed.tokens.weight"].abs().sum(1).count_nonzero() > 16  # words of all chunks
 
 
@@ -107,7 +107,7 @@ def test_falling_times_read_the_text_turned_round(name):
     places = np.arange(20)
     turned = Example({"x": stay(words, pos=places, at=-places)}, [lm(places[1:], words[:-1])])
     plain = Example({"x": stay(words[::-1], pos=places, at=places)}, [lm(places[:-1], words[1:])])
-    near(read(model, [turned])[0][0, :20].flip(0), read(model, [plain])[0][0, :20])
+    assert_near(read(model, [turned])[0][0, :20].flip(0), read(model, [plain])[0][0, :20])
 
 
 @pytest.mark.parametrize("name", [n for n in registry.names("task") if n not in ("lm", "cloze")])
@@ -144,11 +144,11 @@ def test_each_dropout_changes_training_alone(kind):
     words = [layout(one) for one in texts(12)]
     model = built("awd_lstm_tiny", **{kind: 0.5})
     plain, _ = read(built("awd_lstm_tiny"), words)
-    near(read(model, words)[0], plain)
+    assert_near(read(model, words)[0], plain)
     found, _ = read(model.train(), words)
     assert (found != plain).any()
     if kind == "dropout":  # of what the last layer gives
-        near(found[found != 0], 2 * plain[found != 0])
+        assert_near(found[found != 0], 2 * plain[found != 0])
 
 
 def test_a_dropped_word_is_dropped_wherever_it_stands():
@@ -159,7 +159,7 @@ def test_a_dropped_word_is_dropped_wherever_it_stands():
         plain = model.eval().embed_words(batch)[0, :120]
     gone = (x == 0).all(1)
     assert (gone[:40] == gone[40:80]).all() and 8 < gone[:40].sum() < 32
-    near(x[~gone], 2 * plain[~gone])
+    assert_near(x[~gone], 2 * plain[~gone])
 
 
 @pytest.mark.parametrize(
