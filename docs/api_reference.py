@@ -27,7 +27,7 @@ OPTIONS = {
     "embed": EmbedConfig,
     "predict": PredictConfig,
 }
-"""Method -> where its options stand."""
+"""Method -> where its options are defined."""
 INNER = "predictions encode_blanks encode_marked has_blank constraints scores".split()
 """Methods of a generator that take encoded texts, for the command line."""
 

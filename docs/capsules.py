@@ -234,7 +234,7 @@ def table_faults(table: Part, covered: set[tuple[str, str, str]]) -> list[str]:
 
 
 def text_faults(part: Part, said: dict[str, str]) -> list[str]:
-    """Sentences about what is measured whose numbers no capsule has, and no page behind a link."""
+    """Sentences about what is measured whose numbers no capsule has, and no linked page."""
     places = [said.get(part.page, ""), *part.linked()]
     found = list[str]()
     for sentence, numbers in part.sentences:

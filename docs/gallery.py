@@ -41,7 +41,7 @@ PICTURES = [
         "BERT: masked language model",
         "--task mlm --seed 2 --task.mask-ratio 0.2",
         FOX,
-        "Everything stands at time 0 and sees everything. Of the hidden words 80 % read `[MASK]`,"
+        "Everything is at time 0 and sees everything. Of the hidden words 80 % read `[MASK]`,"
         " 10 % are kept and 10 % read another word.",
     ),
     Picture(
@@ -109,7 +109,7 @@ PICTURES = [
         " --task.entities recipes/thu_ernie/example/vectors.txt"
         " --task.forms recipes/thu_ernie/example/names.tsv",
         FOX,
-        "Words are hidden as in BERT. Beside the first token of a name stands the number of its"
+        "Words are hidden as in BERT. Beside the first token of a name is the number of its"
         " entity (`entity`), or of another one, or none. That token is asked for the right one"
         " (`dea`).",
     ),
@@ -159,7 +159,7 @@ PICTURES = [
                 "multiple choice",
                 "choice --task.layout lm 'a b' 'c d'",
                 "e f",
-                "Each answer is a doc of its own behind the same text. The scores at the last S go"
+                "Each answer is a doc of its own after the same text. The scores at the last S go"
                 " through one softmax.",
             ),
         )
@@ -204,7 +204,7 @@ PICTURES = [
         f"--task pmlm --seed 133 --task.mask-ratio 0.375 {PLAIN} --order pos",
         "x1 x2 x3 x4 x5 x6",
         "The paper's example: x4 and x5 are predicted first, then x2. A hidden word"
-        " stands three times at one position: as itself, as `[MASK]` and as pseudo token `[P]`."
+        " has three slots at one position: as itself, as `[MASK]` and as pseudo token `[P]`."
         ' Everything sees `[MASK]` (the loss "ae"). `[P]` sees the words of earlier steps and the'
         ' pseudo tokens of its own step (the loss "par").',
     ),
@@ -243,7 +243,7 @@ PICTURES = [
         "T5: span corruption",
         "--task t5 --seed 2 --task.mask-ratio 0.4 --task.mean-span 2",
         FOX,
-        "Each hidden span is one sentinel of the encoder's, and stands behind it in the decoder.",
+        "Each hidden span is one sentinel of the encoder's, and comes after it in the decoder.",
     ),
     Picture(
         "ul2",
@@ -258,7 +258,7 @@ PICTURES = [
         "MDLM: masked diffusion",
         "--task mdlm --seed 2",
         FOX,
-        "Any share of the words and of the end is hidden. Everything stands at time 0, as in BERT.",
+        "Any share of the words and of the end is hidden. Everything is at time 0, as in BERT.",
     ),
     Picture(
         "bd3lm",

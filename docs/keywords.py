@@ -116,7 +116,7 @@ def function(name: str, verb: Verb, returns: str) -> str:
         needed = option.default is MISSING and "config" not in named
         written = f"    {argument(option.name)}: {kind}" + ("," if needed else " = ...,")
         (first if option.name == verb.words else others).append(written)
-    more = [f"    {verb.behind}: Mapping[str, object],"] if verb.behind else []
+    more = [f"    {verb.after_dashes}: Mapping[str, object],"] if verb.after_dashes else []
     more += [f"    {kind}: str | None = ...," for kind in verb.kinds]
     more.append("    options: Mapping[str, object] | None = ...,")
     inner = "\n".join(map(broken, [*first, "    *,", *others, *more]))
@@ -138,7 +138,7 @@ def stub() -> str:
     found = [HEAD]
     for loose, configs in ((True, VERBS), (False, METHODS)):
         found += ["\n".join(entries(*one, loose)) + "\n" for one in configs.items()]
-    # a first option that is needed stands before all that are not
+    # a first option that is needed comes before all that are not
     for name, returns in RETURNS.items():
         verb = find_verb(name)
         assert isinstance(verb, Verb)

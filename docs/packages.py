@@ -31,7 +31,7 @@ ABOUT = {
     "unitk_cli": "words to verbs",
     "verbs": "a file a verb",
     "serving": "HTTP and a page",
-    "api": "the doors",
+    "api": "verbs as functions",
     "families": "a folder a family",
     "fairseq": "its data and trainer",
     "comparison": "models side by side",

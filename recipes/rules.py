@@ -30,7 +30,7 @@ def find_announcement(sentences: list[str]) -> str:
 
 
 def choose_question_word(answer: str, before: str) -> str:
-    """The question word for an answer, which stands behind the words `before`."""
+    """The question word for an answer, which comes after the words `before`."""
     if YEAR.search(answer) or MONTH.search(answer):
         return "when" if len(answer.split()) > 1 else "in what year"
     if DIGIT.search(answer):

@@ -56,7 +56,7 @@ def open_packed(path: Path, mode: str = "rt", **how: Any) -> IO[Any]:
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
     """The records of a file of json lines, such as those of `unitk generate`."""
-    with path.open(encoding="utf-8") as file:  # splitlines cuts at what stands within a text, too
+    with path.open(encoding="utf-8") as file:  # splitlines cuts at what is within a text, too
         return [json.loads(line) for line in file]
 
 

@@ -1,7 +1,7 @@
 """Figures of the package's shape: `make count` prints them, test_architecture.py holds them.
 
-A file's imports count wherever they stand, at the top or in functions. Those for types only count
-too, but not as what stands behind a door.
+A file's imports count wherever they are, at the top or in functions. Those for types only count
+too, but not as dependencies of an entry point.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 APART = "families", "formats", "fairseq", "runs", "comparison", "serving/openai", "remote"
-VERTICAL = tuple(f"unitk/{room}/" for room in APART)
-"""Rooms of one family of models, of other systems' formats, of fairseq's users, of what goes with
-training runs, of comparisons, of OpenAI's API, and of stores of objects; the rest of the package is
-its core."""
+VERTICAL = tuple(f"unitk/{package}/" for package in APART)
+"""Packages of one family of models, of other systems' formats, of fairseq's users, of what goes
+with training runs, of comparisons, of OpenAI's API, and of stores of objects; the rest is the
+core."""
 SIDE_BY_SIDE = ("unitk/verbs", "unitk/tasks", "unitk/formats")
 """Folders with a file a verb, objective or format."""
 SENTENCE = re.compile(r"(?<![\w.*-])(?:[A-Za-z][a-z']*[,;:]? ){2,}[A-Za-z][a-z']*(?![\w-])")
@@ -93,9 +93,9 @@ def core() -> tuple[str, ...]:
     return tuple(name for name in files() if not name.startswith(VERTICAL))
 
 
-def closure(*doors: str) -> tuple[str, ...]:
-    """All files that run behind some files; deferred imports and modules in strings count."""
-    found, waiting = set[str](), list(doors)
+def closure(*entry_points: str) -> tuple[str, ...]:
+    """Some files and all that they import; deferred imports and modules in strings count."""
+    found, waiting = set[str](), list(entry_points)
     while waiting:
         if (name := waiting.pop()) not in found:
             found.add(name)
@@ -103,15 +103,15 @@ def closure(*doors: str) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def doors() -> dict[str, tuple[str, ...]]:
-    """Door -> what stands behind it."""
+def entry_points() -> dict[str, tuple[str, ...]]:
+    """Name of an entry point -> its file and all that it imports."""
     verbs = {
         verb: f"unitk/verbs/{verb}.py" for verb in ("generate", "train", "serve", "preprocess")
     }
     others = {"stack": "models/stack", "mlm": "tasks/mlm", "examples": "data/examples"}
-    every = verbs | {door: f"unitk/{name}.py" for door, name in others.items()}
+    every = verbs | {entry: f"unitk/{name}.py" for entry, name in others.items()}
     more = {"serve": "unitk/serving/routes.py"}  # which the registry finds
-    return {door: closure(name, *filter(None, [more.get(door)])) for door, name in every.items()}
+    return {entry: closure(name, *filter(None, [more.get(entry)])) for entry, name in every.items()}
 
 
 def crowds() -> Counter[str]:
@@ -313,8 +313,8 @@ def main() -> None:
     print(f"package                  {lines(files()):,} lines in {len(files())} files")
     size = f"{lines(core()):,} lines, {symbols(core()):,} symbols"
     print(f"core                     {size} (without {', '.join(VERTICAL)})")
-    for door, behind in doors().items():
-        print(f"behind {door:<18}{len(behind)} files, {symbols(behind):,} symbols")
+    for entry, needed in entry_points().items():
+        print(f"imports of {entry:<14}{len(needed)} files, {symbols(needed):,} symbols")
     print(f"comments                 {100 * remarks / code:.1f} per 100 of {code:,} lines of code")
     print(f"import cycles            {len(cycles())}")
     for group in cycles():

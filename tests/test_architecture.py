@@ -28,17 +28,17 @@ LAYER = {
     **dict.fromkeys(["families", "fairseq", "comparison"], 6),
     "verbs": 8,
 }
-"""Room of unitk -> layer; a room imports lower layers only, and those of a layer not each other.
+"""Package -> layer; a package imports lower layers only, and those of a layer not each other.
 `unitk/vocab/`, `unitk/options/` and the modules of unitk itself are layer 0 and may import each
 other; kernels and models too, as one asks the other what to multiply and how. optim asks kernels,
 too. unitk_cli is above all."""
-ROOMS = tuple(f"unitk/{one}/" for one in shape.APART)
+APART = tuple(f"unitk/{one}/" for one in shape.APART)
 """What the core reaches through the registry only; a family of models knows no other."""
 KNOWN: dict[str, str] = {}
-"""File -> what it imports although its room may not; entries only leave."""
+"""File -> what it imports although its package may not; entries only leave."""
 FORBIDDEN = {"tasks": "models"}
 """A task names its architecture by string."""
-DOOR = "unitk/__init__.py"
+PUBLIC = "unitk/__init__.py"
 """What users import; its functions lead to all layers."""
 
 LONG_FILES: dict[str, str] = {
@@ -56,8 +56,8 @@ def imported(name: str) -> set[str]:
     return set(shape.imports(name))
 
 
-def room(name: str) -> str:
-    """The room of a file: a folder of unitk, or of a family; "" for layer 0."""
+def package(name: str) -> str:
+    """The package of a file, a folder of unitk; "" for layer 0."""
     first, second, *rest = name.split("/")
     return second if first == "unitk" and rest and second in LAYER else ""
 
@@ -68,10 +68,10 @@ def family(name: str) -> str:
 
 
 def arrows(name: str) -> set[str]:
-    """Files that a file imports where its room may not."""
-    here, found = room(name), set[str]()
+    """Files that a file imports although its package may not."""
+    here, found = package(name), set[str]()
     for target in shape.edges()[name]:
-        there = room(target)
+        there = package(target)
         if family(name) and family(target) and family(name) != family(target):
             found.add(target)
         if not there or there == here or {here, there} == {"kernels", "models"}:
@@ -80,8 +80,8 @@ def arrows(name: str) -> set[str]:
             continue
         if LAYER[there] >= LAYER.get(here, 0) or FORBIDDEN.get(here) == there:
             found.add(target)
-        own = any(target.startswith(one) and name.startswith(one) for one in ROOMS)
-        if target.startswith(ROOMS) and not own and here not in ("families", "fairseq"):
+        own = any(target.startswith(one) and name.startswith(one) for one in APART)
+        if target.startswith(APART) and not own and here not in ("families", "fairseq"):
             found.add(target)
     return found
 
@@ -89,7 +89,7 @@ def arrows(name: str) -> set[str]:
 @pytest.mark.parametrize("name", NAMES)
 def test_layers(name):
     assert not name.startswith("unitk/") or not {m for m in imported(name) if "unitk_cli" in m}
-    if not name.startswith("unitk_cli/") and name != DOOR:
+    if not name.startswith("unitk_cli/") and name != PUBLIC:
         assert not {one for one in arrows(name) if not one.startswith(KNOWN.get(name, "-"))}
 
 
@@ -97,13 +97,12 @@ def test_known_arrows_are_still_there():
     assert not {name for name in KNOWN if not arrows(name)}
 
 
-def test_no_room_is_named_by_a_string():
+def test_no_package_apart_is_named_by_a_string():
     """`registry.imported("module:name")` leads down, or stays in a family."""
     for name in NAMES:
         for target in shape.named(name):
-            own = family(name) == family(target) and room(name) == room(target)
-            rooms = target.startswith(ROOMS) and not own
-            assert not rooms, f"{name} names {target}"
+            own = family(name) == family(target) and package(name) == package(target)
+            assert own or not target.startswith(APART), f"{name} names {target}"
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("unitk/tasks/")])
@@ -177,7 +176,8 @@ CLOSURES = {
     "mlm": (11, 24_500),
     "examples": (26, 48_600),
 }
-"""Door (`shape.doors`) -> the most files behind it, and symbols; may fall, never rise."""
+"""Entry point (`shape.entry_points`) -> the most files that it imports, and symbols of them; may
+fall, never rise."""
 
 
 def test_the_core_costs_what_its_parts_cost():
@@ -185,10 +185,10 @@ def test_the_core_costs_what_its_parts_cost():
     assert shape.symbols(shape.core()) <= SPINE + parts
 
 
-@pytest.mark.parametrize("door", CLOSURES)
-def test_what_stands_behind_a_door(door):
-    behind, (files, symbols) = shape.doors()[door], CLOSURES[door]
-    assert (len(behind) <= files, shape.symbols(behind) <= symbols) == (True, True), len(behind)
+@pytest.mark.parametrize("entry", CLOSURES)
+def test_what_an_entry_point_imports(entry):
+    needed, (files, symbols) = shape.entry_points()[entry], CLOSURES[entry]
+    assert (len(needed) <= files, shape.symbols(needed) <= symbols) == (True, True), len(needed)
 
 
 def test_the_shape_of_folders_and_imports():

@@ -113,7 +113,7 @@ def test_a_capsule_is_run(root, capfd):
 
 
 def test_a_paragraph_may_say_when_it_was_measured_or_link_to_the_page_that_has_it(root):
-    """A number behind a link must stand there."""
+    """A number with a link must be on the linked page."""
     page, all_ = root / "docs/page.md", "It has a loss of 3.14 nats.\n\n"
     good = f"{all_}Its BLEU is 12.1 (measured 2026-11-22, one core).\n\n"
     good += "BLiMP is [68.1](../README.md).\n"

@@ -32,18 +32,18 @@ def test_code_and_tests_that_pages_name_are_there():
 
 
 def test_the_tree_has_every_file_that_it_names():
-    """A name stands behind its folder; what is said of names that are no files has no dot."""
+    """A name comes after its folder; what is said of names that are no files has no dot."""
     tree = DESIGN.split("```")[1]
-    rooms, folders = dict[int, str](), set[str]()
+    parents, folders = dict[int, str](), set[str]()
     for line in tree.splitlines()[1:]:
         if not (found := re.match(r"( *)([\w/.{}-]+/|[\w.]+\.py)(?: |$)", line)):
             continue
         depth, name = len(found[1]), found[2]
-        rooms = {one: room for one, room in rooms.items() if one < depth}
-        inside = [*rooms.values()]
+        parents = {one: folder for one, folder in parents.items() if one < depth}
+        inside = [*parents.values()]
         if name.endswith("/"):
-            rooms[depth] = name
-            inside = [*rooms.values()]
+            parents[depth] = name
+            inside = [*parents.values()]
             folders.add("".join(inside))
         parts = re.split(r"([\w/]+/): ", line[found.end() :])
         for prefix, part in zip(["", *parts[1::2]], parts[0::2], strict=True):
@@ -69,8 +69,8 @@ def test_the_layers_are_those_that_are_tested():
     rows = re.findall(r"^\| (\d) \| (.*) \|$", DESIGN, re.M)
     shown = dict[str, int]()
     for layer, text in rows:
-        for room in re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", text))):
-            shown.setdefault(room, int(layer))
+        for package in re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", text))):
+            shown.setdefault(package, int(layer))
     for one, lower in architecture.LAYER.items():
         for other, higher in architecture.LAYER.items():
             assert (lower < higher) == (shown[one] < shown[other]), (one, other)

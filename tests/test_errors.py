@@ -32,8 +32,8 @@ def every():
             made = registry.get(kind, name)
             yield made() if kind == "arch" else made.Config() if kind == "task" else made()
     registry.discover("verb")
-    rooms = "unitk.verbs.", "unitk.families.latent.space.config", "unitk.families.analysis.verbs"
-    found = [module for name, module in sys.modules.items() if name.startswith(rooms)]
+    modules = "unitk.verbs.", "unitk.families.latent.space.config", "unitk.families.analysis.verbs"
+    found = [module for name, module in sys.modules.items() if name.startswith(modules)]
     kinds = {kind for module in found for _, kind in inspect.getmembers(module, inspect.isclass)}
     for kind in sorted(filter(is_dataclass, kinds), key=str):
         # what `unitk train` needs is more than a value for each option
@@ -139,7 +139,7 @@ def test_only_options_that_a_verb_has_are_said_to_save_memory():
         with redirect_stdout(io.StringIO()) as page, suppress(SystemExit, UnitkError):
             find_verb(verb)(["--help-all"] if verb != "analyse" else ["heads", "--help-all"])
         with redirect_stdout(page), suppress(SystemExit):
-            if verb in ("scale", "mix"):  # a training stands behind --
+            if verb in ("scale", "mix"):  # a training follows --
                 find_verb("train")(["--help-all"])
         for option in re.findall(r"--[\w-]+", advice):
             assert option in page.getvalue(), f"{verb} has no {option}"

@@ -89,7 +89,7 @@ def test_a_lock_that_is_no_plain_file_is_refused(tmp_path, folder, kind):
 
 
 @pytest.mark.parametrize("kind", PLANTED)
-def test_what_stands_where_a_file_is_made_is_replaced_or_refused(tmp_path, kind):
+def test_what_is_where_a_file_is_made_is_replaced_or_refused(tmp_path, kind):
     thesis, dest = tmp_path / "thesis", tmp_path / "out"
     for mode in ("w", "wb", "a", "r+b", "xb"):
         thesis.write_text("ten years of work")

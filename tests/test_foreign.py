@@ -21,7 +21,7 @@ def test_a_character_beyond_the_first_plane_is_one_however_it_is_written():
 
 
 @pytest.mark.parametrize("half", ["\ud800", "\udc00", "\ude00\ud83d"])
-def test_half_a_character_is_refused_wherever_it_stands(half):
+def test_half_a_character_is_refused_wherever_it_is(half):
     for value in (half, [1, f"it is {half} here"], {half: 1}, {"a": {"b": [half]}}):
         with pytest.raises(CheckpointError, match=r"^x: '.*.ud[8c].*' ends.*pair"):
             parse_json(json.dumps(value), "x", CheckpointError)

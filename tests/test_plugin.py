@@ -256,7 +256,7 @@ def test_what_unitk_calls_without_a_run_is_named_with_its_file(given, own_regist
 
 
 @pytest.mark.parametrize("given", [None, "1", torch.ones(()), np.float32(1)])
-def test_a_schedule_that_gives_no_number_is_refused_wherever_it_may_stand(given, own_registry):
+def test_a_schedule_that_gives_no_number_is_refused_in_every_option(given, own_registry):
     @registry.register("schedule", "odd")
     @dataclass(frozen=True, kw_only=True)
     class Odd:

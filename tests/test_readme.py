@@ -128,7 +128,7 @@ def check_unitk(words: list[str]) -> None:
     assert verb in verb_names(), f"there is no verb {verb}"
     if "--help" in rest or "--help-all" in rest:
         return
-    if verb == "train" and "--resume" in rest:  # the rest stands in the run's config.yaml
+    if verb == "train" and "--resume" in rest:  # the rest is in the run's config.yaml
         rest = ["--task=lm", "--data=x", "--max-steps=1", *rest]
     with pytest.raises(Accepted):
         find_verb(verb)(rest)

@@ -117,7 +117,7 @@ def test_a_component_has_what_its_kind_offers(own_registry, kind):
 
 @pytest.mark.parametrize("kind", registry.CONFIGURED)
 def test_options_are_those_of_a_dataclass(own_registry, kind):
-    """A decorator that stands above `register` comes too late."""
+    """A decorator that is above `register` comes too late."""
 
     class Plain:
         build = symbols = None

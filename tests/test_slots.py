@@ -146,7 +146,7 @@ def test_unroll_reads_an_end_within_an_output_as_a_word_where_there_are_no_blank
     assert x.token[x.born < x.dies].tolist() == [5, 1, 7, 2]
 
 
-def test_unroll_opens_the_next_blank_where_it_stands():
+def test_unroll_opens_the_next_blank_where_it_is():
     start = stay([1, 1], [0, 1]) + stay([9], [0], pos2=1, at=1)
     prompt = Example({"x": start}, blanks=np.array([[1, 1]]))
     glm = Protocol(end=2, dpos=0, dpos2=1, begin=9)
@@ -185,7 +185,7 @@ def test_batches_become_tensors_without_change():
     assert moved.asks["lm"].rows.dtype == torch.int64 and moved.count == batch.count
 
 
-def test_inputs_stand_beside_their_slots_and_docs_through_packing():
+def test_inputs_stay_beside_their_slots_and_docs_through_packing():
     """The characters of a slot's token, and a number of each doc, wherever collate puts them."""
 
     def spelled(tokens, task, unborn=0):

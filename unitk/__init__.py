@@ -47,7 +47,7 @@ _PLACES = {
     **{"train": "api.train:train", "open_run": "runs.view:open_run"},
     "__version__": "files:VERSION",
 }
-"""Name -> where it stands, imported when it is asked for; other names are verbs."""
+"""Name -> where it is, imported when it is asked for; other names are verbs."""
 
 
 def __getattr__(name: str) -> Any:

@@ -112,7 +112,7 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 def refusal(error: OSError) -> str:
-    """The reason in an error of the operating system, behind the file that it names, if any."""
+    """The reason in an error of the operating system, after the file that it names, if any."""
     named = error.filename2 or error.filename, error.strerror
     return ": ".join(map(str, filter(None, named))) or str(error)
 

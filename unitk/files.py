@@ -52,7 +52,7 @@ INSTEAD = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
-"""The kinds of things that may stand in the place of a file."""
+"""The kinds of things that may be in the place of a file."""
 
 _digests: dict[tuple[int, ...], str] = {}
 log = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class RemotePath(PosixPath):
 
 
 def check_plain(path: Path, what: str = "", hint: str = "") -> None:
-    """Raise a `UsageError` if something stands at `path` that is no plain file, such as a link.
+    """Raise a `UsageError` if there is something at `path` that is no plain file, such as a link.
 
     `what` names it in the message, which `hint` ends. Folders above `path` may be links, and /dev
     has links of the system.
@@ -117,7 +117,7 @@ def open_plain(path: Path, mode: str, newline: str | None = None) -> IO[Any]:
 
 
 def create(path: Path, content: str | bytes = b"") -> Path:
-    """Make a file, in the place of any file or link that stands there; returns its path."""
+    """Make a file, in the place of any file or link that is there; returns its path."""
     path.unlink(missing_ok=True)
     with open_plain(path, "xb") as file:
         file.write(content.encode() if isinstance(content, str) else content)
@@ -302,7 +302,7 @@ def write(path: Path, text: str) -> None:
 
 
 def move(path: Path, aside: Path) -> None:
-    """Move a folder in one rename, over whatever folder stands there."""
+    """Move a folder in one rename, over whatever folder is there."""
     discard(aside, path)
     path.rename(aside)
 

@@ -90,7 +90,7 @@ def read_json(path: Path, error: type[UnitkError] = DataError) -> dict[str, Any]
 
 
 class YamlText(str):
-    """A text of a YAML file; `line` is where it stands, from 1."""
+    """A text of a YAML file; `line` counts from 1."""
 
     line: int
 

@@ -24,7 +24,7 @@ class OutputRow(NamedTuple):
     score: float
     tokens: Sequence[str]
     log_probs: Sequence[float]
-    """The log-probability of each token, and of the end symbols behind them."""
+    """The log-probability of each token, and of the end symbols after them."""
 
 
 def table(rows: Iterable[Sequence[str]], head: Sequence[str] = ()) -> str:
@@ -57,7 +57,7 @@ def outputs(outputs_of: Iterable[tuple[str, Sequence[OutputRow]]]) -> str:
     rows = []
     for source, written in outputs_of:
         for rank, row in enumerate(written):
-            # the source stands beside its best output only
+            # the source is beside its best output only
             shown = "" if rank else source if len(source) <= 160 else f"{source[:160]}..."
             tokens = colour_tokens(row.tokens, row.log_probs)
             if "".join(row.tokens).strip(f" {END}") != row.text.strip():  # what fills its blanks

@@ -19,7 +19,7 @@ class PackedDocs:
 
     bounds: Any
     """int32 [n + 1]: document i has the slots `bounds[i : i + 2]` of the line. So have the pads of
-    a row, which see each other. Empty documents stand last."""
+    a row, which see each other. Empty documents come last."""
     causal: bool
     """Whether a slot sees its document up to itself, or all of it."""
 
@@ -34,7 +34,7 @@ def with_documents(batch: Batch) -> Batch:
 
 
 def find_documents(table: Ids, real: Any) -> PackedDocs | None:
-    """The documents of slots [9, B, T], those that are `real` [B, T] and the pads behind them.
+    """The documents of slots [9, B, T], those that are `real` [B, T] and the pads after them.
 
     None where the rule is another than that a slot sees its document, or the part of it so far.
     """

@@ -106,11 +106,11 @@ def reads_one_by_one(table: Ids) -> bool:
 
 @dataclass(frozen=True)
 class Ask:
-    """What is predicted: the label stands at the slot that is read, nothing is shifted later.
+    """What is predicted: the label is at the slot that is read, nothing is shifted later.
 
     `name` keys the mean and the log line, `head` the output layer (lm, or KIND:NAME). `rows` [K, a]
     are slot numbers of the tower; a question may read several slots (the options of a choice). A
-    batch holds flat numbers b * T + t, and -1 behind questions that read fewer slots than others.
+    batch holds flat numbers b * T + t, and -1 after questions that read fewer slots than others.
     `label` [K] are ids or float targets, or [K, 2] a span's borders; `weight` [K] may be 0.
     `among` [C] are the ids that labels choose from: a label is a place in it, not an id.
     """
@@ -170,7 +170,7 @@ class Protocol:
     """None: shift, the next word is read at the last one. Otherwise the id that asks for it."""
     unseen: bool = False  # the slot that asks is a query, which does not see itself (XLNet)
     dpos: int = 1
-    dpos2: int = 0  # where the next slot stands relative to the one read (GLM: 0, 1)
+    dpos2: int = 0  # where the next slot is relative to the one read (GLM: 0, 1)
     begin: int | None = None  # opens the next blank (GLM: start of piece)
     banned: tuple[int, ...] = ()  # ids that are never generated
     endless: bool = False  # the model has no end: `--max-len` alone closes an output, at no cost
@@ -185,7 +185,7 @@ class Batch:
     """
 
     towers: dict[str, Any]
-    """[9, B, T] each; `doc` is unique in the batch, never-born slots stand last."""
+    """[9, B, T] each; `doc` is unique in the batch, never-born slots come last."""
     asks: dict[str, Ask]
     num_keys: dict[str, int]  # keys are computed for this many slots, the first ones
     sight: dict[str, str]
@@ -335,7 +335,7 @@ def _pack(tables: list[Ids], starts: Ids, edge: Ids, first_doc: Ids) -> _Packed:
 def _input(name: str, examples: list[Example], towers: dict[str, _Packed]) -> npt.NDArray[Any]:
     """An input of all examples, its rows where the slots of its tower or the docs are.
 
-    Axes behind the first are padded with 0 to the longest; so are the rows of pads.
+    Axes after the first are padded with 0 to the longest; so are the rows of pads.
     """
     arrays = [example.inputs[name] for example in examples]
     longest = np.max([array.shape[1:] for array in arrays], axis=0).astype(int)
@@ -375,7 +375,7 @@ def _asks(examples: list[Example], towers: dict[str, _Packed]) -> dict[str, Ask]
         tower = towers[asks[0].tower]
         questions = [ask.rows for ask in asks]
         width = max(rows.shape[1] for rows in questions)
-        if width > 1:  # some questions read fewer slots than others: -1 stands behind these
+        if width > 1:  # some questions read fewer slots than others: these end with -1
             questions = [
                 np.pad(rows, [(0, 0), (0, width - rows.shape[1])], constant_values=-1)
                 for rows in questions
@@ -418,7 +418,7 @@ def unroll(prompt: Example, protocol: Protocol, written: npt.ArrayLike) -> Examp
     step = np.arange(n)
     home = slots.table[POS : POS2 + 1, -1:]
     if closed.any():
-        # word j stands in blank `blank[j]`, `step[j]` steps after the slot read first there
+        # word j is in blank `blank[j]`, `step[j]` steps after the slot read first there
         blank = np.append(0, closed.cumsum())
         step = step - np.append(0, np.flatnonzero(closed) + 1)[blank]
         homes = np.concatenate([home.T, prompt.blanks])

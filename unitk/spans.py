@@ -99,7 +99,7 @@ def scatter(lengths: Ids, size: int, rng: np.random.Generator) -> Spans:
     """
     count = len(lengths)
     apart = lengths + 1
-    stops = apart.cumsum()  # of each span and a place behind it, if no others were free
+    stops = apart.cumsum()  # of each span and a place after it, if no others were free
     free = size + 1 - int(stops[-1])
     if free < 0:
         raise ValueError(f"{count} spans of {int(lengths.sum())} tokens do not fit into {size}")
@@ -122,7 +122,7 @@ def most_spans(budget: int | Ids, mean: float, longest: int) -> Ids:
 def most_share(mean: float, longest: int) -> float:
     """The share of a text that `poisson_spans` can hide in a few draws."""
     m, _ = poisson_moments(mean, longest)
-    return 0.9 * m / (m + 1)  # a token stands between two spans
+    return 0.9 * m / (m + 1)  # a token is between two spans
 
 
 def poisson_spans(
@@ -193,7 +193,7 @@ def alternating_spans(size: int, hidden: int, count: int, rng: np.random.Generat
 def edge_start(size: int, length: int, edge: tuple[float, float], rng: np.random.Generator) -> int:
     """The start of a span of `length` in [0, size).
 
-    It stands at the beginning or at the end with the probabilities `edge`, else anywhere (MASS;
+    It is at the beginning or at the end with the probabilities `edge`, else anywhere (MASS;
     `restricted_mask_sent` of the official code).
     """
     last = size - length
@@ -216,7 +216,7 @@ def ngram_places(
     budget = min(budget, len(order))
     order = order[:budget]  # each hides one token or more, or is hidden: no more are needed
     sizes = _sizes(budget, chance, longest, rng)
-    open_ = free.tobytes() + bytes(longest)  # 0 behind the end: an n-gram stops there
+    open_ = free.tobytes() + bytes(longest)  # 0 after the end: an n-gram stops there
     hidden: set[int] = set()
     for start, size in zip(order.tolist(), sizes.tolist(), strict=True):
         if size == 1:  # nothing happens where it is hidden
@@ -243,7 +243,7 @@ def block_places(
     block, and the size of each block.
     """
     goal = min(budget, int(np.count_nonzero(free)))
-    open_ = bytearray(free.tobytes() + bytes(longest))  # nothing is open behind the end
+    open_ = bytearray(free.tobytes() + bytes(longest))  # nothing is open after the end
     places, sizes = list[int](), list[int]()
     while len(places) < goal:
         if chance == 1 and b"\1\1" not in open_:
@@ -272,7 +272,7 @@ def run_places(unit: Ids, budget: int, longest: int, rng: np.random.Generator) -
     code). Returns the places, and for each the number of its run among the hidden ones.
     """
     sizes = rng.integers(1, longest + 1, int(unit[-1]) + 1)
-    # the first run that ends behind a unit is its own
+    # the first run that ends after a unit is its own
     run = sizes.cumsum().searchsorted(unit, "right")
     key = rng.random(len(sizes))[run]  # one for each run: those with the smallest keys are hidden
     taken = np.flatnonzero(key <= np.sort(key)[min(budget, len(key)) - 1])

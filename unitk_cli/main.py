@@ -207,7 +207,7 @@ def set_variables(words: list[str]) -> list[str]:
 
 
 def arrange_words(words: list[str]) -> list[str]:
-    """The words of a command line as click takes them: the verb first, and --help behind it."""
+    """The words of a command line as click takes them: the verb first, and --help after it."""
     if words[:1] in ([], ["help"]):  # `unitk`, `unitk help`, `unitk help train`
         return [*words[1:2], "--help"]
     if words == ["version"]:

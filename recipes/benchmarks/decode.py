@@ -8,7 +8,7 @@ same sources; they run in turns. Ratios are of the least processor time (on CUDA
 the same on a busy machine, to transformers in the same precision and to CTranslate2 in fp32, or
 int8 beside int8, and to fairseq, which is measured with BART in fp32 on CPU. How many outputs are
 those of transformers in fp32 is printed, and with --search fairseq those of fairseq, which counts
-the end symbol's probability. Nobody else has GLM and UniLM: GPT-2 of that size stands beside them,
+the end symbol's probability. Nobody else has GLM and UniLM: GPT-2 of that size is listed, too,
 with outputs of its own. Memory is what a run adds to the weights at its peak. What is not installed
 is left out: `pip install transformers ctranslate2`, and `make fairseq` in a clone.
 """

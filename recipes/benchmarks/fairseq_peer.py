@@ -106,7 +106,7 @@ def masked_lm(
         words.save(f"{folder}/dict.txt")
         builder = MMapIndexedDatasetBuilder(f"{folder}/train.bin", dtype=np.uint16)
         for text in data:
-            known = np.minimum(text, len(words) - 1)  # the id behind them is the mask's
+            known = np.minimum(text, len(words) - 1)  # the id after them is the mask's
             builder.add_item(torch.from_numpy(np.append(known, words.eos())))
         builder.finalize(f"{folder}/train.idx")
         line = (

@@ -127,7 +127,7 @@ def labels(count: int) -> tuple[Run, Run]:
         predictions = predict(ready, task, [[text] for text in texts], PredictConfig())
         return np.array([prediction["label"] for prediction in predictions])
 
-    # what stands around a text there stands around it here
+    # what is around a text there is around it here
     around = [np.concatenate([[2], text, [3]]) for text in texts]
 
     @torch.inference_mode()

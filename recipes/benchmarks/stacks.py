@@ -2,7 +2,7 @@
 
     python recipes/benchmarks/stacks.py gpt2_mini modern_mini "modern_mini head-gate=on"
 
-The first one is the measure. Behind a name stand options of it (`--arch.head-gate on`). All make
+The first one is the measure. Options may follow a name (`--arch.head-gate on`). All make
 the same updates, without dropout, in turns; printed are the medians of the processor time of an
 update (of the time that passes, on CUDA) and of its ratio to the first one's in the same turn.
 """

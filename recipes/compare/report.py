@@ -210,7 +210,7 @@ def items(run: Path, name: str, references: list[list[str]]) -> dict[str, Items]
 def intervals(items: dict[str, dict[str, Items]]) -> dict[str, dict[str, dict[str, object]]]:
     """Means of each objective over its seeds, with what is within the draws of seeds and items.
 
-    Beside them stand the differences to the best objective, to the same objective with fewer
+    Beside them are the differences to the best objective, to the same objective with fewer
     updates, and to the same model from scratch.
     """
     intervals: dict[str, dict[str, dict[str, object]]] = defaultdict(dict)

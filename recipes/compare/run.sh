@@ -41,7 +41,7 @@ case $SETTING in
   *) echo "SETTING must be tiny, cpu or gpu, got $SETTING" >&2; exit 2 ;;
 esac
 : "${SEEDS:=1 2 3}" "${JOBS:=1}" "${RATES=$rates}" "${GLUE_RATES=$glue_rates}" "${LR:=5e-3}" "${FINETUNE_LR:=3e-3}" "${GLUE_LR:=1e-3}" "${FINETUNE_TOKENS:=4096}"
-if [ -z "${ROWS:-}" ]; then # all rows with one seed, then all with the next; the long ones behind them
+if [ -z "${ROWS:-}" ]; then # all rows with one seed, then all with the next; the long ones after them
   for all in "$OBJECTIVES" "$LONGER"; do
     for seed in $SEEDS; do for one in $all; do ROWS+="$one-$seed "; done; done
   done

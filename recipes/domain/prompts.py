@@ -4,7 +4,7 @@
 
 FOLDER has texts.jsonl (field text), train.tsv and test.tsv (columns sentence and label), each also
 as .gz. DEST gets texts.jsonl and valid.jsonl, 1 % of the texts, plain.txt with the sentences of
-train and test, prompt1.txt and so on with each prompt behind them, and labels.json.
+train and test, prompt1.txt and so on with each prompt after them, and labels.json.
 """
 
 from __future__ import annotations

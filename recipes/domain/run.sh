@@ -43,7 +43,7 @@ echo "== 2/3 train on with them"
 once "$RUN/.train" unitk train --task lm --init-from "$INIT" --data "$RUN/data" --save-dir "$RUN/model" --resume \
   --seed "$SEED" --lr "$LR" --max-steps "$STEPS" --batch-tokens "$TOKENS"
 
-states() { # NAME CHECKPOINT: RUN/states/NAME.*.npy, the states of the texts, and of each prompt behind them
+states() { # NAME CHECKPOINT: RUN/states/NAME.*.npy, the states of the texts, and of each prompt after them
   local number
   [ -n "${DRY:-}" ] || mkdir -p "$RUN/states"
   embed "$1.mean" "$2" "$RUN/inputs/plain.txt" --pool mean

@@ -14,7 +14,7 @@ from stages import markdown_table, parse_arguments, publish_table, read_stage_ev
 from unitk.metrics.bleu import bleu
 
 STAGES = {"back": ["mass", "back"]}
-"""Row -> its stages behind the pre-training, where there is not one of its own name alone."""
+"""Row -> its stages after the pre-training, where there is not one of its own name alone."""
 ABOUT = {
     "scratch": "pairs without pre-training",
     "mass": "MASS, then pairs",
@@ -33,7 +33,7 @@ def texts_of(run: Path, name: str) -> tuple[list[str], list[str]]:
 
 
 def curve(run: Path, stage: str) -> str:
-    """BLEU of the checkpoints of a stage, each behind its epoch."""
+    """BLEU of the checkpoints of a stage, each after its epoch."""
     # pairs are read in both directions, too
     first, second = texts_of(run, "mono" if stage in ("back", "unsupervised") else "pairs")
     last = read_stage_events(run / stage, "train")[-1]

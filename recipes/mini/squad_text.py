@@ -24,7 +24,7 @@ def main():
             passages = (
                 " ".join(paragraph["context"].split()) for paragraph in article["paragraphs"]
             )
-            text = "\n".join(dict.fromkeys(passages))  # some paragraphs stand there twice
+            text = "\n".join(dict.fromkeys(passages))  # some paragraphs occur there twice
             file.write(json.dumps({"text": text}) + "\n")
 
 

@@ -20,7 +20,7 @@ from unitk.vocab.subwords import fields
 SENTENCE = re.compile(r"<s>(.*?)</s>", re.DOTALL)
 HIGHLIGHT = "@highlight"
 SECTION = re.compile(r"\[SN\]([A-Z-]+)\[SN\]")
-"""What stands before each section of a page of XSum's."""
+"""What is before each section of a page of XSum's."""
 BUTTONS = {"Share this with", "Email", "Facebook", "Messenger", "Twitter", "Pinterest", "WhatsApp"}
 BUTTONS |= {"Linkedin", "LinkedIn", "Copy this link"}
 BUTTONS |= {"These are external links and will open in a new window"}

@@ -77,7 +77,7 @@ def record(row: Record, training: bool) -> Iterator[Record]:
 
 
 def nouns(text: str, noun: str, pronoun: str) -> list[str]:
-    """What else a pronoun could refer to: names, and words behind an article or the like."""
+    """What else a pronoun could refer to: names, and words after an article or the like."""
     own = noun.lower().split()[-1]
     names = dict.fromkeys(match[0] for match in NOUN.finditer(text))
     kept = [name for name in names if name.lower() not in PRONOUNS | {pronoun.lower()}]

@@ -29,7 +29,7 @@ def trivial(name: str, train: list[dict[str, Any]], dev: list[dict[str, Any]]) -
 
 
 def first_named(record: dict[str, Any]) -> int:
-    """The number of the entity that stands first in the passage."""
+    """The number of the entity that comes first in the passage."""
     return min(
         range(len(record["choices"])), key=lambda i: record["passage"].find(record["choices"][i])
     )

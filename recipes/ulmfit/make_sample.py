@@ -1,6 +1,6 @@
 """Made-up reviews and questions, where no real ones are there.
 
-What a label says is said by a few of many words; all of these stand in the texts without labels.
+What a label says is said by a few of many words; all of these are in the texts without labels.
 """
 
 import argparse

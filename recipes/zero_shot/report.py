@@ -56,7 +56,7 @@ def last_words(run: Path) -> list[list[str]]:
 
 
 def written(run: Path, name: str) -> list[str]:
-    """What the model wrote behind each prompt."""
+    """What the model wrote after each prompt."""
     return [record["outputs"][0]["text"] for record in read_jsonl(run / f"{name}.jsonl")]
 
 

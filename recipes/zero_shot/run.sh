@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What a model that continues texts does unasked-for: last words, summaries behind "TL;DR:", answers
-# behind "A:" (Radford et al. 2019, section 3), beside trivial baselines.
+# What a model that continues texts does unasked-for: last words, summaries after "TL;DR:", answers
+# after "A:" (Radford et al. 2019, section 3), beside trivial baselines.
 #
 #   recipes/zero_shot/run.sh                                unitk-base-en, bundled samples, minutes on a CPU
 #   CHECKPOINT=models/gpt2 recipes/zero_shot/run.sh         another model; OPTIONS says how it is asked
@@ -35,7 +35,7 @@ echo "== 2/4 last words"
 once "$RUN/.words" fresh "$RUN/last_words.jsonl" unitk evaluate --checkpoint "$CHECKPOINT" "${options[@]}" --output-format json \
   --last-word "$RUN/text/last_words.jsonl" --output "$RUN/last_words.jsonl"
 
-asked() { # SET words...: RUN/SET.jsonl, what the model writes behind each prompt of RUN/text/SET.jsonl
+asked() { # SET words...: RUN/SET.jsonl, what the model writes after each prompt of RUN/text/SET.jsonl
   local set=$1
   once "$RUN/.$set" fresh "$RUN/$set.jsonl" unitk generate --checkpoint "$CHECKPOINT" "${options[@]}" \
     --input "$RUN/text/$set.jsonl" --source-field prompt --output "$RUN/$set.jsonl" --output-format jsonl \

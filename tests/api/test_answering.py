@@ -1,4 +1,4 @@
-"""What stands without a flag, and files that a verb reads, whichever verb it is."""
+"""Words without a flag, and files that a verb reads, whichever verb it is."""
 
 from dataclasses import MISSING
 from pathlib import Path

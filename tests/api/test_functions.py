@@ -35,9 +35,9 @@ def functions():
 
 
 @pytest.mark.parametrize(("name", "made", "verb"), [*functions()])
-def test_the_options_stand_in_the_signature(name, made, verb):
+def test_the_options_are_in_the_signature(name, made, verb):
     shown = inspect.signature(made).parameters
-    more = len(verb.kinds) + bool(verb.behind) + 1
+    more = len(verb.kinds) + bool(verb.after_dashes) + 1
     assert len(shown) == len(options(verb.options)) + more and made.__qualname__ == name
     first, *_ = shown.values()
     positional = first.kind == inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -45,7 +45,7 @@ def test_the_options_stand_in_the_signature(name, made, verb):
     assert made.__doc__.startswith(inspect.cleandoc(verb.options.__doc__)[:40])
     assert f"unitk.{name}(" in made.__doc__
     with pytest.raises(UsageError, match="no.such"):
-        made(no_such=1, **({verb.behind: {}} if verb.behind else {}))
+        made(no_such=1, **({verb.after_dashes: {}} if verb.after_dashes else {}))
 
 
 def test_answers_are_those_of_the_command(tmp_path, capsys):

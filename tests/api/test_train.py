@@ -105,7 +105,7 @@ def test_an_interrupted_update_is_finished_and_saved(short, whole, tmp_path, mon
     assert saved(run) == saved(whole[1])
 
 
-def test_a_run_that_is_left_behind_makes_room(short, whole, tmp_path):
+def test_an_interrupted_run_releases_its_folder(short, whole, tmp_path):
     """As in a notebook, where the traceback of an interruption keeps the iterator alive."""
     first = unitk.train(**short, save_dir=tmp_path / "cut")
     assert next(first)["step"] == 1

@@ -146,7 +146,7 @@ def test_outputs_are_those_of_fairseq(tmp_path):
         assert len(ours[name]) == len(wanted) == (1 if name[0] in "ST" else 3)
         for one, other in zip(ours[name], wanted, strict=True):
             assert one[-1] == other[-1] or name[0] == "P"
-            if name[0] in "HDP":  # our 5 symbols behind the 40 of the dictionary take their share
+            if name[0] in "HDP":  # our 5 symbols after the 40 of the dictionary take their share
                 scores = [[float(score) for score in row[0].split()] for row in (one, other)]
                 more = np.subtract(*reversed(scores))
                 assert more.min() > -1e-4 and more.max() < np.log2(45 / 40)

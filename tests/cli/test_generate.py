@@ -364,7 +364,7 @@ def test_a_window_around_the_answer_is_as_in_training(files, toy_vocab, capsys):
         [round(one[0].hypothesis.score, 6) for one in model.generate([parts], beam=2, **more)]
         for more in ({"max_len": 4}, {"max_len": 4, "max_source_len": 1000})
     ]
-    # a text does not say where its answer stands: the first place is taken
+    # a text does not say where its answer is: the first place is taken
     first = decode("--input first.txt")[:1]
     assert in_python[0] == pytest.approx(first, rel=1e-5)
     assert first != pytest.approx(found[:1], rel=1e-5)

@@ -269,7 +269,7 @@ def test_an_output_that_cannot_be_spelled_is_one_line():
     assert len(done.stderr.splitlines()) == 1 and "PYTHONIOENCODING=utf-8" in done.stderr
 
 
-def test_options_of_all_verbs_may_stand_before_the_verb(tmp_path, monkeypatch, capsys):
+def test_options_of_all_verbs_may_precede_the_verb(tmp_path, monkeypatch, capsys):
     for words in (
         ["--quiet"],
         ["--cache-dir", str(tmp_path), "--quiet"],

@@ -11,7 +11,7 @@ from unitk.errors import UsageError
 from unitk.verbs import predict
 
 
-def test_probabilities_need_an_object_to_stand_in():
+def test_probabilities_need_an_output_of_objects():
     with pytest.raises(UsageError, match="--probabilities .*no effect.* --output-format text"):
         predict.run(["--checkpoint", "x", "a", "--output-format", "text", "--probabilities"])
 

@@ -149,7 +149,7 @@ def test_a_link_is_not_followed(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["words_1M", "chck_1M x", "other"])
-def test_only_revisions_stand_beside_the_main_one(tmp_path, name):
+def test_only_revisions_may_be_beside_the_main_one(tmp_path, name):
     exported(tmp_path / "model", "main", name)
     with pytest.raises(UsageError, match=f"did not write {name}"):
         push.run(["--model", str(tmp_path / "model"), "--repo", "me/small"])

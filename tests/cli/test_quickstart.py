@@ -87,7 +87,7 @@ def test_the_teacher_is_an_option_of_the_fine_tuning_alone(teacher, monkeypatch,
 
 
 def test_ten_questions_are_spread_over_the_best_tenth():
-    """Of 300 questions each stands twice, so that the best tenth are the first 30 scores."""
+    """Of 300 questions each occurs twice, so that the best tenth are the first 30 scores."""
     scores = [-(index // 2) for index in range(600)]
     records = [{"outputs": [{"text": f"q {score}", "score": score}]} for score in scores]
     sentences = [PairText(source=["a", f"s {score}"], target="") for score in scores]

@@ -356,7 +356,7 @@ def test_labels_with_the_same_ids_need_no_order(files, capsys, kind, first):
 
 
 def test_other_ids_are_told(files, caplog):
-    """Of ids that stand twice, too: no answer is the answer to another question."""
+    """Of ids that are given twice, too: no answer is the answer to another question."""
     for said in (["q1", "q1"], ["q1", "x"]):
         (files / "dev.json").write_text(squad("Oslo", "Bergen"))
         lines = (json.dumps({"id": one, "answer": "Oslo"}) for one in said)

@@ -293,7 +293,7 @@ def test_a_cost_that_depends_on_the_batch_is_found(runs, monkeypatch):
     from unitk.comparison.estimators import Exact
 
     class Padded(Exact):
-        """Counts the padding behind a text."""
+        """Counts the padding after a text."""
 
         def costs(self, model, task, texts, how):
             longest = max(len(text) for _, text in texts)

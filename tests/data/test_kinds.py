@@ -29,7 +29,7 @@ def asked(rows, label):
 
 
 class Sorts(Task):
-    """Lays out every kind: a text between C and S, asked where its labels stand."""
+    """Lays out every kind: a text between C and S, asked where its labels are."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config:

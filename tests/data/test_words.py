@@ -118,7 +118,7 @@ def test_texts_of_a_stream_lie_side_by_side_with_separators_between_documents(
     corpus = Corpus(toy_data / "text" / "valid")
     bounds = corpus.sentences[corpus.documents]
     whole = np.insert(corpus.tokens(0, corpus.counts.tokens), bounds[1:-1], toy_vocab.sep)
-    # a sentence begins behind the separator of the document before
+    # a sentence begins after the separator of the document before
     starts = corpus.sentences[:-1] + np.searchsorted(bounds[1:-1], corpus.sentences[:-1], "right")
     texts = Texts([corpus], blocks="stream", size=size, separator=toy_vocab.sep, seed=1)
     at, edges = 0, 0
@@ -133,6 +133,6 @@ def test_texts_of_a_stream_lie_side_by_side_with_separators_between_documents(
             first = text.ids[0] == toy_vocab.sep  # it belongs to the sentence that it ends
             assert [*text.sentences] == [0, *own[own > first]]
             assert text.before.tolist() == whole[max(at - 1, 0) : at].tolist()
-            assert text.behind.tolist() == whole[stop : stop + 1].tolist()
+            assert text.after.tolist() == whole[stop : stop + 1].tolist()
             edges += (text.ids[0] == toy_vocab.sep) + (text.ids[-1] == toy_vocab.sep)
     assert edges > 5

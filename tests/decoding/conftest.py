@@ -88,7 +88,7 @@ class Case:
 
     @torch.no_grad()
     def log_probs(self, prompt, written):
-        """Log-probabilities [len(written), V] of what stands at each word."""
+        """Log-probabilities [len(written), V] of what is at each word."""
         full = unroll(prompt, self.protocol, written)
         batch = collate([[full]]).to("cpu")
         states, _ = self.model(batch, self.model.condition(batch))
@@ -226,7 +226,7 @@ def kind(request):
 
 @pytest.fixture
 def one_thread():
-    """Several threads part a product's rows, and its sums then depend on where a row stands."""
+    """Several threads part a product's rows, and its sums then depend on where a row is."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -258,7 +258,7 @@ def test_encoder_decoder(kit, store, tmp_path, kind):
 
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_language_model(kit, store, tmp_path, norm_first):
-    """Norms are in front of the layers in 0.9, and behind them by default from 0.10 on."""
+    """Norms are in front of the layers in 0.9, and after them by default from 0.10 on."""
     tokens = kit.ids(np.random.default_rng(2), 14)
     tensors, wanted = language_model(tokens, norm_first)
     args = argparse.Namespace(**OPTIONS, decoder_normalize_before=norm_first)
@@ -296,7 +296,7 @@ def test_what_is_not_a_checkpoint_is_refused(kit, store, tmp_path):
 
 
 def test_dictionaries(kit, tmp_path):
-    """Words have the ids of their lines; numbers stand for GPT-2's pieces, behind the symbols."""
+    """Words have the ids of their lines; numbers stand for GPT-2's pieces, after the symbols."""
     path = tmp_path / "dict.txt"
     path.write_text("the 9\ncat 5\nsat 2\n")
     vocab = open_vocab(path)
@@ -322,7 +322,7 @@ def test_dictionaries(kit, tmp_path):
 
 
 def test_a_dictionary_beside_a_checkpoint(kit, store, tmp_path):
-    """[MASK] is the row behind the last word, as in fairseq's masked and denoising tasks."""
+    """[MASK] is the row after the last word, as in fairseq's masked and denoising tasks."""
     tokens = kit.ids(np.random.default_rng(0), 14)
     tensors, _ = roberta(tokens)
     there = store({"args": argparse.Namespace(**OPTIONS), "model": tensors})

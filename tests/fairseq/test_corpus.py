@@ -195,7 +195,7 @@ def test_other_formats_are_refused_by_name(tmp_path):
     folder = put(tmp_path / "d", "train", [[4, 5, 2], [6, 2]])
     index = folder / "train.idx"
     whole = index.read_bytes()
-    # Megatron: documents are counted behind the items, and their first items stand at the end
+    # Megatron: documents are counted after the items, and their first items come at the end
     more = whole[:26] + struct.pack("<Q", 2) + whole[26:] + struct.pack("<2Q", 0, 2)
     cached = b"TNTIDX\x00\x00" + struct.pack("<5Q", 1, 8, 2, 2, 5)
     for data, message in [

@@ -202,7 +202,7 @@ def test_logits_both_ways(kit, store, tmp_path, name):
 
 
 def test_the_symbol_before_a_text_of_llada(kit, store, tmp_path):
-    """Its tokenizer has one of its own; with it, no symbol of a text stands twice."""
+    """Its tokenizer has one of its own; with it, no symbol of a text is doubled."""
     there = store(llama(), LLADA)
     spec = json.loads((there / "tokenizer.json").read_text())
     spec["model"]["vocab"] = {f"w{i}": i for i in range(58)} | {"<|startoftext|>": 58}

@@ -145,7 +145,7 @@ def mutated(data, rng):
     at = int(rng.integers(len(data)))
     if kind == 0:
         return data[:at]
-    if kind == 1:  # a few bytes flipped, mostly near the start, where the sizes stand
+    if kind == 1:  # a few bytes flipped, mostly near the start, where the sizes are
         data = bytearray(data)
         for _ in range(rng.integers(1, 8)):
             data[int(len(data) * rng.random() ** 4)] = rng.integers(256)
@@ -169,7 +169,7 @@ KINDS = {
     "optimus": ("optimus", "optimus_tiny"),
     "mdlm": ("mdlm", "mdlm_tiny"),
 }
-"""Format -> the task and model that stand in its checkpoint; "old": hf before safetensors."""
+"""Format -> the task and model that are in its checkpoint; "old": hf before safetensors."""
 DICTIONARIES = {"xlm": XLMDictionary, "fairseq": FairseqDictionary}
 FORMS = {"old": "hf", "t5": "hf", "xlm": "mass", "mdlm": "diffusion"}
 

@@ -73,7 +73,7 @@ def reference(t, tokens, pos, block, part_a):
 
 
 def decode(t, source, steps):
-    """Greedy filling of the one blank, which stands before the source."""
+    """Greedy filling of the one blank, which is before the source."""
     part_a = [CLS, MASK, *source, EOS]
     words = []
     for _ in range(steps):

@@ -427,7 +427,7 @@ def test_the_loss_is_theirs(kit, make, tmp_path, family):
 
 
 def test_t5_with_its_sentencepiece_model(hf, kit, tmp_path):
-    """The sentinels have the rows behind the pieces, the last one first, as in their tokenizer."""
+    """The sentinels have the rows after the pieces, the last one first, as in their tokenizer."""
     pieces, lines = io.BytesIO(), ["the cat sat on the mat", "a dog ran in the park"]
     ids = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1, "pad_piece": "<pad>"}
     sentencepiece.SentencePieceTrainer.train(

@@ -43,7 +43,7 @@ def test_a_setting_that_is_left_out_has_their_default(hf, kind):
 
 
 def test_an_older_name_of_a_setting_counts():
-    """The default of its name of today does not stand before what a file says."""
+    """The default of its name of today does not win over what a file says."""
     found = get("model_type", "roberta").settings_in({"layer_norm_epsilon": 1e-6}, FILE)
     assert found == {"layer_norm_epsilon": 1e-6}
     nothing = get("model_type", "roberta").settings_in({"layer_norm_eps": None}, FILE)
@@ -52,7 +52,7 @@ def test_an_older_name_of_a_setting_counts():
 
 @pytest.mark.parametrize("kind", sorted(families().keys() - OWN))
 def test_a_setting_may_have_the_name_that_any_model_has(hf, kind):
-    """GPT-2's n_head may stand there as num_attention_heads, as transformers reads it."""
+    """GPT-2's n_head may be there as num_attention_heads, as transformers reads it."""
     config = hf.AutoConfig.for_model(kind)
     read = {key for names in get("model_type", kind).keys.values() for key in names}
     whole, common = config.to_dict(), config.attribute_map

@@ -230,7 +230,7 @@ def test_both_entries_of_rotary_positions_may_say_the_same():
     older = {"rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 2.0}}
     of_today = {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 5e5}}
     assert read("llama", older) == read("llama", of_today) == read("llama", older | of_today)
-    # a base of its own stands before that of the file
+    # a base of its own wins over that of the file
     found = read("llama", {"rope_theta": 700.0, "rope_parameters": {"rope_theta": 500.0}})
     assert found["rotary_base"] == 500
 

@@ -206,7 +206,7 @@ def test_an_altered_entry_of_unitk_is_named(exported, change, message):
 
 @pytest.mark.parametrize("modes", [(), ("a b", "b a", "c d")])  # texts that begin with words[0]
 def test_a_ul2_writes_the_same(exported, modes):
-    """Words and sentinels, behind the symbols of mode S, which their tokenizer puts there."""
+    """Words and sentinels, after the symbols of mode S, which their tokenizer puts there."""
     hf, generator, folder = exported("ul2_tiny", "ul2", modes=modes)
     texts = toy_lines(12)
     ours = generator.generate(texts, beam=1)
@@ -428,7 +428,7 @@ def test_values_that_mean_nothing_are_refused(toy_vocab, tmp_path, given, messag
     assert "\n" not in str(error.value)
 
 
-def test_settings_of_older_files_stand_in_config_json(exported):
+def test_settings_of_older_files_are_in_config_json(exported):
     """BART's, of 2020, without a generation_config.json; what both write by default is the same."""
     hf, generator, folder = exported("bart_tiny", "seq2seq", opening="sep")
     (folder / hf_generation.FILE).unlink()

@@ -252,7 +252,7 @@ def theirs_of(model, task, parts, laid):
     if double:  # the loss over words is that of every choice
         whole = torch.tensor([one.whole for one in each]).unflatten(0, (len(parts), -1))
         given |= {"mc_labels": given["labels"], "mc_token_ids": whole}
-        # GPT's class takes no mask of choices, and padding stands behind what is read
+        # GPT's class takes no mask of choices, and padding comes after what is read
         real = given.pop("attention_mask")
         given["labels"] = given["input_ids"].masked_fill(real == 0, -100)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""OPT: narrow embeddings become wide ones, and its folder tells what stands before a text."""
+"""OPT: narrow embeddings become wide ones, and its folder tells what is before a text."""
 
 import json
 

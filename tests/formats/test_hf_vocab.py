@@ -71,7 +71,7 @@ def test_the_log_probabilities_are_theirs(hf, kit, tmp_path, kind, layout):
         labels = tokenizer(TARGET, return_tensors="pt").input_ids
         theirs = model(**read, labels=labels).logits[0].log_softmax(1)
         [found], [ids] = module.logits([TEXT], [TARGET]), module.ids([TEXT], [TARGET])
-        start = kind == "bart"  # <s>, which stands before a target
+        start = kind == "bart"  # <s>, which is before a target
         assert ids.tolist() == labels[0, start:].tolist()
         theirs = theirs[start:]
     else:

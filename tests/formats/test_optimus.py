@@ -227,7 +227,7 @@ def test_the_parts_may_be_named(kit, store, tmp_path):
         assert load(dest).task.source_vocab.model.size == VE
 
 
-def test_symbols_stand_behind_the_pieces(kit, store, tmp_path):
+def test_symbols_come_after_the_pieces(kit, store, tmp_path):
     """GPT-2's vocabulary lacks them; <PAD> <BOS> <EOS> are its next ids."""
     from unitk.families.latent.format import symbols_of
     from unitk.vocab.words import word_vocab

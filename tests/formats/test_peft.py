@@ -107,7 +107,7 @@ HEADS = [
 def test_a_head_that_is_trained_whole_leaves(
     peft, hf, kit, run, tmp_path, monkeypatch, task, arch, heads, options
 ):
-    """The README of the folder opens it; output layers that the class lacks stay behind."""
+    """The README of the folder opens it; output layers that the class lacks are left out."""
     labels = ("a", "b", "c") if heads[-1].endswith(":3") else ()
     ours = run(task, arch, heads=heads, labels=labels, **options)
     there = kit.from_unitk(ours, "peft", tmp_path / "there")

@@ -67,7 +67,7 @@ def test_logits_are_those_of_the_layers(released):
 
 
 def test_unknown_words_and_blanks_keep_their_rows(released):
-    """A word that is a blank has a row that no text reads; words behind it keep their ids."""
+    """A word that is a blank has a row that no text reads; words after it keep their ids."""
     vocab = get("format", "ulmfit").read(released[0]).task.vocab
     assert vocab.encode("the zebra xxunk dog [CLS]") == [5, 0, 0, 11, 0]
     assert (vocab.unk, vocab.pad, vocab.cls) == (0, 1, 2)

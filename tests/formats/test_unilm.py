@@ -248,7 +248,7 @@ def test_narrow_heads_and_another_source_type(kit, store, tmp_path):
 
 
 def test_sizes_without_a_configuration(kit, store, tmp_path):
-    """Epochs of UniLM 1 are files called model.N.bin; their configuration stands elsewhere."""
+    """Epochs of UniLM 1 are files called model.N.bin; their configuration is elsewhere."""
     there = store(original(6), "model.3.bin")
     (there / "config.json").unlink()
     dest = kit.to_unitk("unilm", there, tmp_path / "ours", "--arch.num-heads", 4)

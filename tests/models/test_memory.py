@@ -22,7 +22,7 @@ PAGES = (4 << 24) // 4096  # of such a tensor
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
 def test_memory_that_is_freed_is_used_again():
-    """In a process of its own: what other tests have left would decide where a tensor stands."""
+    """In a process of its own: what other tests have left would decide where a tensor is put."""
     printed = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, check=True)
     faults = [int(line) for line in printed.stdout.split()]
     assert len(faults) == 20

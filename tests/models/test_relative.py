@@ -14,7 +14,7 @@ from unitk.models.relative import RelativeBias, buckets
 from unitk.slots import POS, Example, Slots, collate, stay
 
 STARTS = {1: 17, 8: 24, 12: 25, 16: 26, 23: 27, 32: 28, 46: 29, 64: 30, 91: 31}
-"""Of keys behind the query: the first distance of each bucket from 8 on (s2s-ft's code)."""
+"""Of keys after the query: the first distance of each bucket from 8 on (s2s-ft's code)."""
 
 
 def test_buckets_are_those_of_unilm2():

@@ -78,7 +78,7 @@ def gemma(model, config):
 
 
 def neox(model, config):
-    """GPT-NeoX's names; the rows of queries, keys and values stand head by head."""
+    """GPT-NeoX's names; the rows of queries, keys and values alternate head by head."""
     own = {name: tensor.detach() for name, tensor in model.state_dict().items()}
     found = {
         "gpt_neox.embed_in.weight": own["embed.tokens.weight"],

@@ -1,4 +1,4 @@
-"""A layer may add to its scores what depends on the query and on where query and key stand."""
+"""A layer may add to its scores what depends on the query and on where query and key are."""
 
 import logging
 from dataclasses import replace

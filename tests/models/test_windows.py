@@ -50,7 +50,7 @@ def rows():
     )
 
 
-def test_a_window_hides_what_stands_further_away():
+def test_a_window_hides_what_is_further_away():
     table = rows()
     now, born, dies, doc = table[NOW : DOC + 1, ..., None]
     place = (table[POS] + table[POS2])[..., None]
@@ -137,7 +137,7 @@ def test_a_cache_holds_the_keys_of_a_group_once():
 
 
 @torch.no_grad()
-def test_the_keys_of_a_latent_stand_before_all_windows():
+def test_the_keys_of_a_latent_come_before_all_windows():
     """In steps, as in one pass: they have as many heads as keys, and everybody sees them."""
     torch.manual_seed(0)
     config = replace(registry.get("arch", "optimus_tiny")(), num_kv_heads=2, layer_windows=(3,))

@@ -58,7 +58,7 @@ def permuted(rng, n=20, back=False):
     pos = np.arange(n)[:: -1 if back else 1]
     example = layout(tokens, seg, pos, at, predicted, asking=V)
     is_query = np.isin(np.arange(n), predicted)
-    # what a place sees: what comes before it, and what is neither asked nor behind it
+    # what a place sees: what comes before it, and what is neither asked nor after it
     now = at - is_query
     hidden = at[None] > now[:, None]
     given = {

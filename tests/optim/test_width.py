@@ -35,7 +35,7 @@ def texts():
 
 
 def sizes(width, optimizer, rate, base):
-    """The root mean squares of the states behind each layer and of the logits, after training."""
+    """The root mean squares of the states after each layer and of the logits, after training."""
     torch.manual_seed(0)
     shape = {"num_layers": 1, "width": width, "ffn_width": width, "num_heads": width // 16}
     model = replace(archs.preset("qwen3_mini"), **shape, base_width=base).build(40)

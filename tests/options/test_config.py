@@ -106,7 +106,7 @@ def test_mistakes_name_the_option(argv, message):
         read(*argv)
 
 
-def test_a_word_behind_a_switch_is_one_of_the_verbs_words_if_it_takes_any():
+def test_a_word_after_a_switch_is_one_of_the_verbs_words_if_it_takes_any():
     given = parse("test", Options, ["--resume", "a"], positional="input")
     assert given.main.input == (Path("a"),) and given.main.resume
 
@@ -250,7 +250,7 @@ def test_help_groups_what_is_inherited(capsys):
     ]
 
 
-def test_an_option_that_help_does_not_sort_stands_with_others_of_its_class():
+def test_an_option_that_help_does_not_sort_is_listed_with_its_class():
     @dataclass(frozen=True, kw_only=True)
     class Sorted(House):
         HELP: ClassVar = {"Own": "windows", "Looks": "colour doors"}

@@ -18,7 +18,7 @@ def texts(origin=Origin.FILE, where="file.yaml", **values):
     return Settings.of_texts(named, origin, where)
 
 
-def test_the_later_one_wins_and_says_where_it_stands():
+def test_the_later_one_wins_and_says_where_it_is_from():
     both = texts(lr="1", seed="2").under(texts(Origin.FLAG, "", seed="3"))
     assert both["lr"] == Setting(("1",), Origin.FILE, "file.yaml")
     assert both["seed"] == Setting(("3",), Origin.FLAG, "--seed")

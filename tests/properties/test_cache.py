@@ -126,7 +126,7 @@ def in_one_pass(model, prompt, protocol, written):
 
 @torch.no_grad()
 def asked(model, prompt, protocol, written):
-    """The logits of what stands at each written word."""
+    """The logits of what is at each written word."""
     batch = collate([[unroll(prompt, protocol, written)]]).to("cpu")
     states, _ = model(batch, model.condition(batch))
     ask = batch.asks["lm"]

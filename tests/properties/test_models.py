@@ -45,7 +45,7 @@ OPTIONS = {"cloze": {"patterns": "sst2"}}
 
 
 def build(name, vocab):
-    """The task, and a model of its architecture, or of that named behind it: two narrow layers."""
+    """The task, and a model of its architecture, or of that named after it: two narrow layers."""
     given, (name, _, arch) = name, name.partition(" ")
     cls = registry.get("task", name)
     own = cls.Config(**OPTIONS.get(name if name == "cloze" else given, {}))

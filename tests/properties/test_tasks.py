@@ -158,7 +158,7 @@ def words_asked(example):
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_kept_and_random_tokens_stand_only_where_a_mask_would(name, toy_vocab):
+def test_kept_and_random_tokens_are_only_where_a_mask_would_be(name, toy_vocab):
     """The one way to see an answer is 80/10/10: a place that stands for a hidden token reads the
     token itself. With the same seed and no such tokens, exactly these places read a mask."""
     task, plain = build(name, toy_vocab), build(name, toy_vocab, plain=True)

@@ -136,7 +136,7 @@ def test_chunks_are_joined_in_order(tmp_path):
     assert f"--chunks {tmp_path}: no test.bin or test_000.bin" in done.stderr
 
 
-def test_what_is_to_be_copied_stands_in_the_source(tmp_path):
+def test_what_is_to_be_copied_is_in_the_source(tmp_path):
     one = "One two three four five six. Short. A b c d e f g. "
     text = f"{one}{one.upper()}\n\nAn other  document has a sentence too.\n"
     (tmp_path / "a.txt").write_text(text)

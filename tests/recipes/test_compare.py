@@ -91,7 +91,7 @@ def test_intervals_are_over_seeds_and_items(report):
     assert "| `lm` | R-1 | 2 |" in lines and "minus lm: -5.5 [" in lines
 
 
-def test_longer_rows_stand_beside_those_of_equal_texts(report):
+def test_longer_rows_are_beside_those_of_equal_texts(report):
     """The best one is sought among equal texts, and a longer row is compared with its shorter."""
     scores = {"lm-1": 50.0, "mlm-1": 40.0, "mlm@labels-1": 60.0, "scratch.unilm-1": 10.0}
     each = {name: {"R-1": (np.full(4, one), np.ones(4))} for name, one in scores.items()}

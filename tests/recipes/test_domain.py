@@ -48,7 +48,7 @@ def test_films_are_collected_without_their_labels(tmp_path):
     assert (dest / "test.tsv").read_text() == "sentence\tlabel\nwarm\t1\n"
 
 
-def test_prompts_stand_behind_the_texts_in_their_order(tmp_path):
+def test_prompts_come_after_the_texts_in_their_order(tmp_path):
     lines = "".join(json.dumps({"text": f"text {i}"}) + "\n" for i in range(250))
     (tmp_path / "texts.jsonl").write_text(lines)
     (tmp_path / "train.tsv").write_text("sentence\tlabel\nfine \tyes\ndull\tno\n")

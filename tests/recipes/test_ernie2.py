@@ -25,6 +25,6 @@ def test_ways_of_learning_are_compared(tmp_path):
     before = (tmp_path / "run/multitask/config.yaml").stat().st_mtime_ns
     assert recipe("ernie2", tmp_path, **env).splitlines()[-6:] == printed.splitlines()[-6:]
     assert (tmp_path / "run/multitask/config.yaml").stat().st_mtime_ns == before
-    # what learns words alone stands first: the last two rows are still of all objectives
+    # what learns words alone comes first: the last two rows are still of all objectives
     more = recipe("ernie2", tmp_path, **{**env, "ROWS": "knowledge multitask"})
     assert more.splitlines()[-2:] == printed.splitlines()[-2:]

@@ -1,4 +1,4 @@
-"""The recipe of THU-ERNIE: links and marks stand where the data have them, vectors know company."""
+"""The recipe of THU-ERNIE: links and marks are where the data have them, vectors know company."""
 
 import importlib.util
 import json
@@ -56,7 +56,7 @@ def test_vectors_of_entities_that_occur_together_are_near(data):
     assert names == list("abcxyz") and found.shape == (6, data.SIDE)
     near = found @ found.T
     assert np.allclose(near.diagonal(), 1, rtol=1e-3)
-    assert near[0, 1] > 0.3 > abs(near[0, 3])  # a stands beside b, never beside x
+    assert near[0, 1] > 0.3 > abs(near[0, 3])  # a is beside b, never beside x
 
 
 def test_heads_and_tails_are_marked(data, tmp_path):

@@ -16,7 +16,7 @@ from unitk.pretrained import locate
 from unitk.remote import paths
 
 
-def test_a_file_is_read_in_ranges_wherever_one_stands(bucket, monkeypatch):
+def test_a_file_is_read_in_ranges_wherever_it_is(bucket, monkeypatch):
     path, folder = bucket
     data = os.urandom(100_000)
     (folder / "x").write_bytes(data)

@@ -126,7 +126,7 @@ def test_mistakes(text, named):
         launched(text)
 
 
-def test_mistakes_behind_the_stroke(tmp_path):
+def test_mistakes_after_the_dashes(tmp_path):
     with pytest.raises(UsageError, match="--nproc .*--gpus"):
         value(["slurm", *TRAIN, "--nproc", "2"])
     with pytest.raises(UsageError, match="--max-stepz.*--max-steps"):
@@ -256,7 +256,7 @@ def test_a_job_that_is_killed_and_queued_again(scheduler, nodes, toy_data, tmp_p
             assert (tmp_path / "requeued").exists() == (scheduler == "slurm")
             ended = True
             if scheduler != "slurm":
-                time.sleep(1)  # ranks of torchrun end behind it
+                time.sleep(1)  # ranks of torchrun end after it
         assert codes == [0] * len(jobs), (tmp_path / "log.txt").read_text()[-3000:]
     one, other = (
         (tmp_path / run / "checkpoints" / "step-30" / "model.safetensors").read_bytes()

@@ -507,7 +507,7 @@ def test_the_page_needs_nothing_from_elsewhere(serve):
     for one in (page, style, draw, script):
         assert one.status_code == 200 and "http:" not in one.text and "https:" not in one.text
         assert "default-src 'self'" in one.headers["content-security-policy"]
-    # every control stands in a label, which screen readers say
+    # every control is in a label, which screen readers say
     inside = "".join(re.findall(r"<label.*?</label>", page.text, re.S))
     assert len(re.findall(r"<(?:textarea|input)", page.text)) == len(
         re.findall(r"<(?:textarea|input)", inside)

@@ -19,7 +19,7 @@ from unitk.serving.batching import (
     Internal,
     Job,
     NoMemory,
-    Room,
+    TokenBudget,
 )
 from unitk.serving.config import Limits
 from unitk.serving.requests import Service
@@ -131,9 +131,9 @@ def test_what_was_given_up_while_it_waited_is_not_computed():
     assert seen == ["first"]
 
 
-def test_all_requests_together_fit_the_room_and_one_alone_always_does():
-    room = Room(100)
-    one, two, three = (Claim(room) for _ in range(3))
+def test_all_requests_together_fit_the_budget_and_one_alone_always_does():
+    budget = TokenBudget(100)
+    one, two, three = (Claim(budget) for _ in range(3))
     one.resize(1000)
     with pytest.raises(Busy):
         two.resize(1)
@@ -143,10 +143,10 @@ def test_all_requests_together_fit_the_room_and_one_alone_always_does():
     with pytest.raises(Busy):
         three.resize(11)
     three.resize(10)
-    assert room.taken == 100
+    assert budget.taken == 100
     for claim in (one, two, three, three):
         claim.release()
-    assert room.taken == 0 and three.gone
+    assert budget.taken == 0 and three.gone
 
 
 @pytest.fixture(scope="module")
@@ -239,7 +239,7 @@ def test_a_full_server_refuses_with_the_status_503(models):
     assert set(statuses) == {200, 503} and statuses.count(200) >= 1
     full = found[statuses.index(503)]
     assert "too much work" in full.json()["error"] and full.headers["retry-after"] == "1"
-    assert server.room.taken == 0
+    assert server.budget.taken == 0
     # alone, it is answered whatever it costs
     [alone] = exchange(Server(Service("mini", mini, Limits(max_work=1))), ("/generate", body, {}))
     assert alone.status_code == 200
@@ -274,7 +274,7 @@ def test_errors_have_a_status_and_a_line(models, monkeypatch, caplog, error, sta
     [found] = exchange(server, ("/embed", b'{"texts": ["a"]}', {}))
     assert (found.status_code, words in found.json()["error"]) == (status, True)
     assert sum(one.exc_info is not None for one in caplog.records) == (words == "internal error")
-    assert server.room.taken == 0
+    assert server.budget.taken == 0
 
 
 def test_numbers_that_are_not_finite_are_an_error(models, monkeypatch):

@@ -600,10 +600,10 @@ RIGHT = """name => {
     const text = range.getBoundingClientRect();
     return text.left - all.left > 2 * (all.right - text.right);
 }"""
-"""Whether an answer stands on the right."""
+"""Whether an answer is on the right."""
 
 
-def test_a_text_from_right_to_left_stands_on_the_right(serving, browser):
+def test_a_text_from_right_to_left_is_on_the_right(serving, browser):
     with serving("unitk-base-en") as where, opened(browser, where) as page:
         for panel, text in {"fill": "שלום [MASK] טוב", "continue": "שלום"}.items():
             page.fill(f"#{panel} [name=max_len]", "3")

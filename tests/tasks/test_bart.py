@@ -157,7 +157,7 @@ def test_pairs_and_prompts_are_those_of_an_encoder_decoder(toy_vocab):
             assert (one.towers[name].table == two.towers[name].table).all()
 
 
-def test_a_continuation_is_asked_for_behind_a_mask(toy_vocab):
+def test_a_continuation_is_asked_for_after_a_mask(toy_vocab):
     made, v = task(toy_vocab), toy_vocab
     before, text = made.words[:3], made.words[3:7]
     example = made.lay_out_continuation(before, text)

@@ -26,11 +26,15 @@ def test_a_task_is_written_to_by_its_own_methods_only(toy_vocab):
 def test_what_a_copy_knows_is_unknown_to_the_task(toy_vocab):
     task = Labelled(None, toy_vocab)
     assert task.count == 0 and "words" not in vars(task)
-    words, copy = task.words, task.with_trained(labels=("no", "yes"), room=8)
+    words, copy = task.words, task.with_trained(labels=("no", "yes"), position_limit=8)
     assert (copy.count, task.count) == (2, 0)
-    assert task.trained == Trained() and copy.trained == Trained(labels=("no", "yes"), room=8)
-    assert copy.with_trained(pairs=False).trained == Trained(("no", "yes"), pairs=False, room=8)
+    assert task.trained == Trained() and copy.trained == Trained(
+        labels=("no", "yes"), position_limit=8
+    )
+    assert copy.with_trained(pairs=False).trained == Trained(
+        ("no", "yes"), pairs=False, position_limit=8
+    )
     assert copy.vocab is task.vocab and np.array_equal(copy.words, words)
-    assert copy.with_trained(room=8) is copy
+    assert copy.with_trained(position_limit=8) is copy
     with pytest.raises(TypeError, match="lables"):
         task.with_trained(lables=())

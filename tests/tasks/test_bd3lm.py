@@ -70,7 +70,7 @@ def test_blocks_of_one_token_are_lm(loss):
 def test_blocks_of_one_token_at_their_own_slots_are_a_causal_model_that_reads_masks(
     loss, toy_vocab
 ):
-    """[MASK] behind the words before it, as UniLM decodes."""
+    """[MASK] after the words before it, as UniLM decodes."""
     given, mask = stay([toy_vocab.cls], [0]), probe([toy_vocab.mask], [1], at=2)
     protocol = Protocol(end=toy_vocab.sep, probe=toy_vocab.mask)
     written = np.append(loss.words, toy_vocab.sep)

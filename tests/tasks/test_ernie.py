@@ -15,7 +15,7 @@ def task(vocab, **config):
 
 
 def annotated(text, *marked):
-    """A text of one part with phrases [start, stop) and, behind them, entities."""
+    """A text of one part with phrases [start, stop) and, after them, entities."""
     notes = np.zeros(len(text), np.uint8)
     for spans, (first, inside) in zip(marked, MARKS[1:], strict=False):
         for start, stop in spans:
@@ -57,7 +57,7 @@ def test_the_second_part_that_follows_is_1(toy_vocab):
     assert (off.cut, off.heads, off.frame) == (None, (), 2)
 
 
-def test_units_begin_where_the_annotation_does_and_behind_it():
+def test_units_begin_where_the_annotation_does_and_after_it():
     words = np.array([1, 1, 0, 1, 0, 0, 1], bool)
     notes = np.array([0, 1, 2, 2, 0, 4, 8], np.uint8)
     found = [begin_units(words, notes, marks).astype(int).tolist() for marks in MARKS]

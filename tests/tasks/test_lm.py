@@ -125,7 +125,7 @@ def test_a_backward_model_gives_tokens_their_probabilities_after_the_rest(toy_vo
         made.finetune([words], words, np.random.default_rng(0))
 
 
-def test_an_end_stands_where_a_document_ends(toy_vocab):
+def test_an_end_is_where_a_document_ends(toy_vocab):
     """Not where a block cuts it; of a backward model the end is the beginning of the document."""
     v, rng, ids = toy_vocab, np.random.default_rng(0), np.arange(40, 44)
     for edges in ((True, True), (True, False), (False, True), (False, False)):

@@ -48,7 +48,7 @@ def test_what_is_kept_or_random_is_so_at_m_and_p(ids):
 
 def test_the_worked_example_4_5_then_2():
     header, expected = parse_mask(UNILM2_MASK)
-    tokens = np.arange(7)  # x0 stands where C would; x1..x6
+    tokens = np.arange(7)  # x0 is where C would; x1..x6
     place, sizes = np.array([4, 5, 2]), np.array([2, 1])
     x = layout(
         tokens, np.zeros(7, int), place, sizes, np.array([99] * 3), mask=99, pseudo=98

@@ -30,7 +30,7 @@ def test_layout_is_the_table(toy_vocab, labels):
 
 
 def test_every_cut_is_as_likely_as_another():
-    """5 tokens, of which 3 are hidden in 2 spans: 2 + 1 or 1 + 2, each behind one that is shown."""
+    """5 tokens, of which 3 are hidden in 2 spans: 2 + 1 or 1 + 2, each after one that is shown."""
     rng, seen = np.random.default_rng(0), {}
     for _ in range(4000):
         spans = alternating_spans(6, 3, 2, rng).tolist()
@@ -113,7 +113,7 @@ def test_masks_of_a_prompt_become_sentinels_and_are_filled(toy_vocab):
         task(toy_vocab, sentinels=2).prompt([np.full(3, v.mask)])
 
 
-def test_a_continuation_is_asked_for_behind_a_sentinel(toy_vocab):
+def test_a_continuation_is_asked_for_after_a_sentinel(toy_vocab):
     made, v = task(toy_vocab), toy_vocab
     before, text = made.words[:3], made.words[3:6]
     example, x = made.lay_out_continuation(before, text), made.sentinels[0]

@@ -66,7 +66,7 @@ def test_entities_are_read_by_the_law(toy_vocab, tmp_path):
         dea = example.asks[-1]
         wanted = [task.numbers[name] for _, _, name in links]
         assert dea.among[dea.label].tolist() == wanted
-        assert (dea.rows[:, 0] == 1 + 2 * np.arange(60)).all()  # the first token, behind C
+        assert (dea.rows[:, 0] == 1 + 2 * np.arange(60)).all()  # the first token, after C
         beside = example.inputs["x.entity"]
         assert not np.delete(beside, dea.rows[:, 0]).any()
         own += wanted

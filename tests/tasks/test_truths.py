@@ -124,7 +124,7 @@ class Same(torch.nn.Module):
 
 
 def test_mass_does_not_look_at_masks():
-    """What stands at a hidden place reaches the decoder only through the encoder's other states."""
+    """What is at a hidden place reaches the decoder only through the encoder's other states."""
     model = model_of("mass_tiny", num_layers=1, init_std=0.2)
     place, shown = np.arange(3, 6), np.full(3, 58)
     hidden = mass(WORDS, place, shown, np.zeros(3, np.int64))

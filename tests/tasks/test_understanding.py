@@ -182,7 +182,7 @@ def test_each_choice_is_a_doc_of_its_own(toy_vocab):
     example = task.classify([A, B, A], np.array([1]), None)
     x, [ask] = example.towers["x"], example.asks
     assert x.doc.tolist() == [0] * 8 + [1] * 9 and ask.rows.tolist() == [[0, 8]]
-    task = task.with_trained(room=7)
+    task = task.with_trained(position_limit=7)
     short = task.lay_out([A, B, A]).towers["x"]
     assert int(short.pos.max()) == 6 and short.token.tolist().count(42) == 1
 
@@ -263,7 +263,7 @@ def test_an_uncased_model_answers_with_accents_and_unknown_characters(tmp_path):
     for span, answer in spans.items():
         said = task.in_words(["who?", passage], {"span": [*span], "probability": 0.5})
         assert said["answer"] == answer and said["end"] == said["start"] + len(answer)
-        # of what stands there twice, the right one
+        # of what occurs there twice, the right one
         assert said["start"] == (passage.rindex if span == (7, 11) else passage.index)(answer)
 
 
@@ -484,8 +484,8 @@ def test_long_passages_are_read_in_windows(labelled, tmp_path, limit):
     run(labelled, "span", "mlm", tmp_path / "run", 300, limit)
     generator = unitk.load(tmp_path / "run")
     words = " ".join(record("span", 2)["b"].split() * 20)
-    room = min(generator.model.config.room, generator.task.trained.max_source)
-    assert room <= 64 and len(generator.vocab.encode(words)) > 2 * room
+    position_limit = min(generator.model.config.position_limit, generator.task.trained.max_source)
+    assert position_limit <= 64 and len(generator.vocab.encode(words)) > 2 * position_limit
     for place in (0.05, 0.5, 0.95):
         cut = words.rfind(" ", 0, int(len(words) * place))
         text = f"{words[:cut]} lala{words[cut:]}"
@@ -502,7 +502,7 @@ def test_predictions_read_the_windows_of_training(labelled, tmp_path, layout, li
     words += f" --data {labelled / 'span'} --save-dir {tmp_path / 'x'} --max-steps 1 --lr 1e-3"
     data = prepare(parse_train(words.split())).data
     task, corpus = load(tmp_path / "run").task, open_corpus(labelled / "span" / "train")
-    task = task.with_trained(room=data.task.trained.room)
+    task = task.with_trained(position_limit=data.task.trained.position_limit)
     wanted = [
         task.lay_out(parts).towers["x"].token.tolist()
         for i in range(len(corpus))

@@ -59,7 +59,7 @@ def test_a_shifted_mask_is_predicted_as_the_causal_model_does(causal, toy_vocab)
     tokens = np.append(toy_vocab.cls, words).astype(np.int64)
     place = np.arange(len(tokens))
     read = Example({"x": stay(tokens, pos=place, at=place)}, [lm(place, tokens)])
-    # the last word is hidden, and no slot sees what comes behind it
+    # the last word is hidden, and no slot sees what comes after it
     filled = narrow(mlm.prompt([np.append(words[:-1], toy_vocab.mask)]), 0.0)
     [[slot]] = filled.asks[0].rows
     assert slot == len(words) - 1
@@ -79,7 +79,7 @@ def test_the_mask_opens_from_causal_to_full():
     assert seen(0.0) == np.tril(np.ones((5, 5), int)).tolist()
     assert seen(1.0) == np.ones((5, 5), int).tolist()
     assert seen(0.5) == [
-        [1, 1, 1, 0, 0],  # 2 of 4 tokens behind it
+        [1, 1, 1, 0, 0],  # 2 of 4 tokens after it
         [1, 1, 1, 0, 0],  # 1.5 of 3
         [1, 1, 1, 1, 0],
         [1, 1, 1, 1, 0],

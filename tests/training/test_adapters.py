@@ -133,7 +133,7 @@ def test_heads_of_a_task_are_trained_whole(train, base, tmp_path, toy_data):
 
 
 def test_what_the_base_lacks_is_trained_whole(train, tmp_path):
-    """Towers that begin as others are adapted; what stands between them is new."""
+    """Towers that begin as others are adapted; what is between them is new."""
     train("--task mlm --arch bert_tiny --max-steps 1", run="bert")
     train("--task lm --arch gpt2_tiny --max-steps 1", run="gpt")
     words = f"--init-encoder {tmp_path / 'bert'} --init-decoder {tmp_path / 'gpt'}"

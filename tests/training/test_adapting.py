@@ -56,7 +56,7 @@ def log_probs(model, example, among=None):
 
 
 def continued(tokens, tower="x"):
-    """Slots of a text that see what stands before them, each asked for the next token."""
+    """Slots of a text that see what is before them, each asked for the next token."""
     place = np.arange(len(tokens) - 1)
     read = stay(tokens[:-1], pos=place, at=place)
     return Example({tower: read}, [lm(place, tokens[1:], tower=tower)])

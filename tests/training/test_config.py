@@ -33,7 +33,7 @@ def test_defaults():
         ("--data= --save-dir s --max-steps 5", "--data is needed"),
         (f"{NEEDED} --threads 100000", "--threads must be at most"),
         (f"{NEEDED} --batch-tokens 10 --batch-texts 10", "--batch-tokens excludes"),
-        (f"{NEEDED} --data d=many", "--data d=many: what stands after = is a weight"),
+        (f"{NEEDED} --data d=many", "--data d=many: what follows = is a weight"),
         (f"{NEEDED} --data d=0", "weight above 0"),
         (f"{NEEDED} --valid a --valid b", "two sets are called 'valid'; write NAME=DIR"),
         (f"{NEEDED} --valid train=b", "'train' is not a name for a validation set"),

@@ -58,7 +58,7 @@ def test_static_masks_come_again_after_so_many_epochs(begin, nsp):
     assert drawn(dynamic.train, 0) == epochs[0] != drawn(dynamic.train, 2)
 
 
-def test_an_architecture_without_room_is_refused(begin):
+def test_an_architecture_that_lacks_what_a_task_needs_is_refused(begin):
     with pytest.raises(UsageError, match=r"task pmlm needs --arch.num-virtual 1 for \[P\]"):
         begin("--task pmlm --arch bert_tiny")
     begin("--task pmlm --arch bert_tiny --task.pseudo mask")

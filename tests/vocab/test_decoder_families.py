@@ -44,7 +44,7 @@ def digits():
 
 
 def byte_level(words, special, normalizer=None, begin=None, **options):
-    """BPE of bytes, whose words are found as `words` says; `begin` stands before each text."""
+    """BPE of bytes, whose words are found as `words` says; `begin` is before each text."""
     tokenizer = Tokenizer(models.BPE(**options))
     tokenizer.pre_tokenizer, tokenizer.decoder = words, decoders.ByteLevel()
     if normalizer is not None:

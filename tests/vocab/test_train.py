@@ -11,7 +11,7 @@ from unitk.vocab import train as alphabet
 from unitk.vocab.train import LONG, _short, train_vocab
 
 DRAW = random.Random(0)
-# lower-case Latin, and letters that stand once in 40,000 characters
+# lower-case Latin, and letters that occur once in 40,000 characters
 WORDS = ["".join(DRAW.choices(string.ascii_lowercase, k=5)) for _ in range(60)]
 ENGLISH = [" ".join(DRAW.choices(WORDS, k=11)) for _ in range(600)] + ["Zq 7"]
 

@@ -49,14 +49,14 @@ def takes(
     main: type,
     kinds: tuple[str, ...] = (),
     first: str | None = None,
-    behind: str = "",
+    after_dashes: str = "",
     more: tuple[str, ...] = ("options",),
 ) -> Callable[[Function], Function]:
     """Decorate a function of keyword arguments: its signature has the options of `main`.
 
     `help(function)`, notebooks and editors then show their names, types and defaults. The option
-    `first` may be positional; `behind` is a dict with the arguments of another verb, and each of
-    `more` is a dict of options.
+    `first` may be positional; `after_dashes` names a dict with the arguments of another verb, and
+    each of `more` is a dict of options.
     """
 
     def signed(function: Function) -> Function:
@@ -71,8 +71,8 @@ def takes(
             for option in options(main)
         ]
         known = {parameter.name for parameter in parameters}
-        if behind:
-            words = Parameter(behind, Parameter.KEYWORD_ONLY, annotation=Mapping[str, object])
+        if after_dashes:
+            words = Parameter(after_dashes, Parameter.KEYWORD_ONLY, annotation=Mapping[str, object])
             parameters.append(words)
         others = {**dict.fromkeys(kinds, str), **dict.fromkeys(more, Mapping[str, object])}
         parameters += [

@@ -64,29 +64,31 @@ def function_of(name: str, verb: Verb) -> Callable[..., Any]:
     run.__qualname__ = name
     about = inspect.cleandoc(verb.options.__doc__ or "").partition("\n\n")[0]
     run.__doc__ = f"{about}\n\n    unitk.{name}{verb.example}\n\n{ARGUMENTS.strip()}"
-    return takes(verb.options, verb.kinds, verb.words, verb.behind)(run)
+    return takes(verb.options, verb.kinds, verb.words, verb.after_dashes)(run)
 
 
 def run_verb(verb: Verb, arguments: Mapping[str, object], name: str) -> Any:
     """Run a verb and return its value; with an `output`, it writes the file and returns None."""
     known = {option.name: option for option in options(verb.options)}
     own = dict(arguments)
-    behind = list[str]()
-    # a sweep's training is another verb's options, which a command line has behind --
-    if verb.behind:
-        training = own.pop(verb.behind, None)
+    trailing = list[str]()
+    # a sweep's training is another verb's options, which a command line has after --
+    if verb.after_dashes:
+        training = own.pop(verb.after_dashes, None)
         if not isinstance(training, Mapping):
-            raise UsageError(f"{name} needs {verb.behind}, a dict of options, got {training!r}")
-        behind = ["--", *option_words(training)]
+            raise UsageError(
+                f"{name} needs {verb.after_dashes}, a dict of options, got {training!r}"
+            )
+        trailing = ["--", *option_words(training)]
     if verb.words in own and known[verb.words].type == tuple[str, ...]:
         from unitk.decoding.texts.sources import split_parts  # imports torch
 
         # as they are: commas and blanks belong to a text
-        behind = ["--", *map("\t".join, split_parts(own.pop(verb.words), verb.words))]
+        trailing = ["--", *map("\t".join, split_parts(own.pop(verb.words), verb.words))]
     # what is found, unless there is a file for it
     printed = "output" in known and known["output"].default == STDOUT
     files = store_records(own, verb.records)
-    with files as given_files, naming_files(verb, words := [*option_words(given_files), *behind]):
+    with files as given_files, naming_files(verb, words := [*option_words(given_files), *trailing]):
         given = verb.parsed(words, name)
         if verb.value is None or (printed and given_files.get("output") is not None):
             return verb.act(given)

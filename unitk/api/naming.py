@@ -1,4 +1,4 @@
-"""Errors as who typed the words reads them: a file stands behind the option that names it."""
+"""Errors in the user's words: a file is named after the option that gives it."""
 
 from __future__ import annotations
 

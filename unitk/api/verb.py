@@ -35,9 +35,9 @@ class Verb:
     """Kinds of components whose options are resolved later, with those of the checkpoint."""
     parses: bool = False  # whether `act` takes the words of the command line and parses them
     cure: str = ""  # what to change if memory is short, as a message says it
-    example: str = ""  # the arguments of a call in Python, which stands in its docstring
-    behind: str = ""
-    """The argument with the options of another verb, which a command line has behind `--`."""
+    example: str = ""  # the arguments of a call in Python, which is in its docstring
+    after_dashes: str = ""
+    """The argument with the options of another verb, which a command line has after `--`."""
     records: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The options of files that may be records in memory in Python, each with the fields of a
     record for which a single text or label stands; () if there are none."""
@@ -45,7 +45,7 @@ class Verb:
     """Takes the same as `act`, and returns what `act` prints: the result of the verb in Python."""
 
     def __call__(self, argv: Sequence[str], name: str = "") -> None:
-        """Run the verb on the words behind its `name`, by default that of the registry."""
+        """Run the verb on the words after its `name`, by default that of the registry."""
         try:
             self.act(self.parsed(argv, name))
         except UnitkError as error:

@@ -68,7 +68,7 @@ class Bounded(Protocol):
         """A draw of the layout of a text, and the number of the token that each label is.
 
         The mean over draws of the weighted cost of the labels is a bound. Numbers beyond the text
-        are those of symbols that stand behind it.
+        are those of symbols that come after it.
         """
 
 
@@ -84,7 +84,7 @@ class Drawn(Estimator):
         totals = list[Cost]()
         for first in range(0, len(texts), TOGETHER):
             windows = texts[first : first + TOGETHER]
-            # one place more, for the symbols behind a text
+            # one place more, for the symbols after a text
             costs = [np.zeros(len(text) + 1) for _, text in windows]
             for draw in range(how.draws):
                 numbers, examples, places = list[int](), list[Example](), list[Ids]()

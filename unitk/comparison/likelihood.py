@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from unitk.vocab.base import Vocab
 
 CODE_POINT = math.log(0x110000 - 0x800)  # nats of any character of Unicode; surrogates are none
-HALF = 512  # tokens of a window at most, and of what stands before it
+HALF = 512  # tokens of a window at most, and of what is before it
 FRAME = 8  # symbols that layouts add to a text at most
 
 Doubles = npt.NDArray[np.float64]
@@ -46,12 +46,12 @@ class How:
     whole_words: bool = False
     max_tokens: int = 8192
 
-    def fit(self, room: int, contexts: bool) -> tuple[int, int]:
+    def fit(self, position_limit: int, contexts: bool) -> tuple[int, int]:
         """Stride and context for a model with this many positions (0: any number).
 
         A model that reads no context has windows as long as both together.
         """
-        half = max(1, min(HALF, (room - FRAME) // 2 if room else HALF))
+        half = max(1, min(HALF, (position_limit - FRAME) // 2 if position_limit else HALF))
         if not contexts:
             require(self.context is None, "--context has no effect: the model reads no context")
             return self.stride or 2 * half, 0
@@ -148,7 +148,7 @@ def measure(
     estimator = estimator_of(task, how.whole_words)
     drawn = estimator.draws > 0
     require(drawn or how.draws is None, f"--draws has no effect: task {task.name} draws nothing")
-    stride, context = how.fit(generator.model.config.room, estimator.contexts)
+    stride, context = how.fit(generator.model.config.position_limit, estimator.contexts)
     sentences = [sentence for document in documents for sentence in document.sentences]
     ids = [row.astype(np.int64) for row in vocab.encode_batch(sentences)]
     # the sentences of document d are [borders[d], borders[d + 1])

@@ -80,7 +80,7 @@ def totals(
     A head without probabilities has the loss alone.
     """
     stop = 0
-    for ask in asks:  # whose rows lie one behind the other
+    for ask in asks:  # whose rows follow one another
         start = stop
         stop = start + len(ask.label)
         rows = slice(start, stop)

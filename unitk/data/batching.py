@@ -185,7 +185,7 @@ class Feed:
                 make = self._batch_rows if self.rows else self._pack
                 numbers, batches = make(today, epoch, ids, shares, (step, total))
                 weights = self.examples.ask_weights(step, total)
-                # where a resumed run goes on: behind the last update the next epoch begins
+                # where a resumed run goes on: after the last update the next epoch begins
                 position = (epoch + 1, 0) if cursor == len(today) else (epoch, cursor)
                 yield Update(*position, batches, numbers, ids, shares, weights, begins=not begin)
             epoch += 1

@@ -64,8 +64,8 @@ class Text:
         return self.beside()[0]
 
     @property
-    def behind(self) -> Ids:
-        """The symbol behind the text, if there is one: [1] or []."""
+    def after(self) -> Ids:
+        """The symbol after the text, if there is one: [1] or []."""
         return self.beside()[1]
 
 
@@ -76,7 +76,7 @@ class Cut:
     `seconds` [n, 2], if given, are the second parts of the blocks, empty where a block has one part
     only. `flags` [n] is the verdict on the parts (1: they do not belong together). `edges` [n, 2],
     if given: whether a document begins with each block, and whether one ends with it; otherwise
-    all do. `separated` [n, 2], if given, is the run of the breaks whose separators stand in each
+    all do. `separated` [n, 2], if given, is the run of the breaks whose separators are in each
     block, at its very edges too; otherwise those of the breaks within it do.
     """
 
@@ -90,7 +90,7 @@ class Cut:
 
     @cached_property
     def inside(self) -> Ids:
-        """The run of breaks [n, 2] whose separators stand in each block."""
+        """The run of breaks [n, 2] whose separators are in each block."""
         if len(self.separated):
             return self.separated
         first = np.searchsorted(self.breaks, self.starts, "right")
@@ -353,13 +353,13 @@ def _draw_from_same(
     here = np.arange(len(home))
     start = first[home]
     stop = first[home + 1]
-    # those before the part, but the last, and those behind it, but the first
+    # those before the part, but the last, and those after it, but the first
     before = np.maximum(here - 1 - start, 0)
-    behind = np.maximum(stop - split - 1, 0)
-    pick = rng.integers(np.maximum(before + behind, 1))  # among both, in their order
+    after = np.maximum(stop - split - 1, 0)
+    pick = rng.integers(np.maximum(before + after, 1))  # among both, in their order
     early = pick < before
     begin = np.where(early, start + pick, split + 1 + pick - before)
-    near = before + behind > 0
+    near = before + after > 0
     return near, np.where(near, begin, here), np.where(early, here - 1, stop)
 
 

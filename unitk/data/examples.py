@@ -155,7 +155,7 @@ def _make_tasks(
     tasks: dict[str, Task] = {}
     for name, component in named.items():
         task = component.made_from(component.config, vocab)
-        task = task.with_trained(window=window, room=arch.room, **known)
+        task = task.with_trained(window=window, position_limit=arch.position_limit, **known)
         for corpus in opened:
             _check_task(name, task, parsed, corpus)
         tasks[name] = task

@@ -55,7 +55,7 @@ class Shape:
         """The most tokens of a text in an epoch, without its `frame` special symbols."""
         given, epochs = self.options.block_size, self.options.max_epochs
         name = flag("block_size")
-        table = self.arch.room or UNLIMITED
+        table = self.arch.position_limit or UNLIMITED
         try:
             block = given if isinstance(given, int) else round(given(epoch + 1, epochs))
         except UsageError as error:
@@ -257,12 +257,12 @@ class LaidRecords(Laid):
             limits += " (--max-source-len, --max-target-len)"
         if short := items.shortened:
             yield f"{short:,} of {count:,} {noun} are shortened to {limits}"
-        if task.shortens and (room := task.trained.room):
+        if task.shortens and (position_limit := task.trained.position_limit):
             longest = np.maximum(items.source_lengths, items.target_lengths)
-            if long := int((longest + task.frame > room).sum()):
+            if long := int((longest + task.frame > position_limit).sum()):
                 yield (
                     f"parts of up to {long:,} of {count:,} {noun} are shortened "
-                    f"to the {room} positions of --arch"
+                    f"to the {position_limit} positions of --arch"
                 )
         if task.source_vocab is not task.vocab:
             yield from _truncation_note(task, count, lambda i: items.record(i)[0])
@@ -338,8 +338,8 @@ def _truncation_note(task: Task, count: int, source: Callable[[int], list[Ids]])
     if not few:
         return []
     sample = f" (of {count:,}, a sample)" if count > len(looked) else ""
-    room = task.trained.room
-    beyond = f", or than {room - task.frame}" if room else ""
+    position_limit = task.trained.position_limit
+    beyond = f", or than {position_limit - task.frame}" if position_limit else ""
     return [
         f"the encoder reads only the beginnings of {few:,} of {len(looked):,} texts{sample}: "
         "in its own vocabulary (--task.source-vocab) "

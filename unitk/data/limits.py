@@ -101,7 +101,7 @@ def source_and_target(
 
     `longest` are the most tokens of a source and of a target, and the most parts, in the data.
     """
-    table = arch.room or UNLIMITED
+    table = arch.position_limit or UNLIMITED
     max_target = given[1] or min(longest[1], table // 2)
     fits = extent.max_source(table, max_target, max(longest[2], LEAST_PARTS))
     require(

@@ -191,7 +191,7 @@ def _powers(first: int, factor: int, count: int) -> Words:
 
 
 HALF = np.uint32(16)
-# a constant before and behind each word that is hashed
+# a constant before and after each word that is hashed
 IN, OUT = _powers(0x43B0D7E5, 0x931E8875, 17), _powers(0x8B51F9DD, 0x58F38DED, 9)
 
 

@@ -137,18 +137,18 @@ class Texts(Joined):
         return Text(parts, borders, notes, flag, when, *position)
 
     def neighbors(self, which: int, i: int) -> tuple[Ids, Ids]:
-        """The symbol before and the symbol behind block i of a corpus, [1] or [] each."""
+        """The symbol before and the symbol after block i of a corpus, [1] or [] each."""
         block = self.cuts[which]
         tokens = self.corpora[which].tokens
         start, stop = int(block.starts[i]), int(block.stops[i])
-        before = behind = NO_BREAKS
+        before = after = NO_BREAKS
         if i and block.stops[i - 1] == start:
             separated = start in block.breaks[slice(*block.inside[i - 1])][-1:]
             before = np.array([self.separator]) if separated else tokens(start - 1, start)
         if i + 1 < len(block.starts) and block.starts[i + 1] == stop:
             separated = stop in block.breaks[slice(*block.inside[i + 1])][:1]
-            behind = np.array([self.separator]) if separated else tokens(stop, stop + 1)
-        return before, behind
+            after = np.array([self.separator]) if separated else tokens(stop, stop + 1)
+        return before, after
 
 
 def _insert(tokens: Ids, places: Ids, symbol: int) -> Ids:

@@ -4,7 +4,7 @@ A model that writes into a blank cannot foresee how well the blank's end fits wh
 language model, the same weights can score the whole text. Blanks are therefore filled in several
 lengths, and the texts are ranked by their log-probability and, with less weight, that of their
 blanks. Salazar et al. 2020, arXiv 1910.14659, section 2, rank hypotheses by a masked language model
-in this way. Models of all sizes tend to repeat a word that stands beside the blank ("light, water
+in this way. Models of all sizes tend to repeat a word that is beside the blank ("light, water
 and water"), so texts with fewer repeated words come first.
 """
 

@@ -110,7 +110,7 @@ class RulesConfig(Checked):
     begin_word: bool = False
     """Do not go on inside the last word of a text: the first token begins a word, or is a mark."""
     sentences: Count = 0
-    """End an output behind this many sentences. One that --max-len ends before is cut behind its
+    """End an output after this many sentences. One that --max-len ends before is cut after its
     last whole sentence. 0: no."""
     no_repeat_ngram_size: Count = 0
     """Block repeated n-grams of this size. Each blank counts by itself. 0: off."""

@@ -3,7 +3,7 @@
 Keys of the prompt and of an encoder are stored once per input; its K hypotheses are K queries of
 one row. Columns of words are only appended. A bool table of ancestors, which follows the
 back-pointers, marks the columns that belong to each hypothesis. In the slot protocol, a probe
-stands after the word it follows, and the next word overwrites it. No task code runs within a step.
+is after the word it follows, and the next word overwrites it. No task code runs within a step.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def read_ahead(
 
 
 def lay_out(model: Decoder, prompts: Sequence[Example]) -> tuple[Batch, list[int]]:
-    """A batch of prompts on the model's device, and which of them stands in each of its rows."""
+    """A batch of prompts on the model's device, and which of them each of its rows holds."""
     batch = fill_up(prompts) if on_grid(model) else collate([[prompt] for prompt in prompts])
     rows = [min(row, len(prompts) - 1) for row in range(len(batch.last))]
     return batch.to(model.device), rows

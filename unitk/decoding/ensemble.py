@@ -134,8 +134,8 @@ class Tightest(ArchConfig):
         self.static_steps = all(config.static_steps for config in configs)
 
     @property
-    def room(self) -> int:
-        return self._least("room")
+    def position_limit(self) -> int:
+        return self._least("position_limit")
 
     def tower(self, name: str) -> Tightest:
         return Tightest([config.tower(name) for config in self.configs])

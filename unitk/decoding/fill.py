@@ -21,7 +21,7 @@ from unitk.vocab.scripts import UNSPACED
 
 NO_BLANK = regex.compile(UNSPACED, regex.V1)
 NEAR = 8
-"""Tokens before a blank that decide, with what fills it, whether a blank stands between them."""
+"""Tokens before a blank that decide, with what fills it, whether a blank is between them."""
 
 
 @register("driver", "once")
@@ -96,7 +96,7 @@ def fill_in(task: Task, text: str, source: list[Ids], written: Ids) -> str:
 
 
 def _append(out: str, fill: str, glues: bool, rest: str) -> str:
-    """Append a fill, behind a space if it begins with one and `out` does not end with one.
+    """Append a fill, after a space if it begins with one and `out` does not end with one.
 
     An empty fill leaves no second space before the `rest` of the text. glues: a fill without a
     space takes the place of those at the end of `out`.

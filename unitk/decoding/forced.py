@@ -54,7 +54,7 @@ def score(
 def ask_all_tokens(task: Task, text: Ids, target: Ids | None) -> Example:
     """Lay out a text with an ask at every slot that reads it, whose label is the slot's token.
 
-    With a target: the asks of its words and its end, as decoding meets them behind the text.
+    With a target: the asks of its words and its end, as decoding meets them after the text.
     Raises UsageError where the task writes none.
     """
     if target is None:

@@ -304,11 +304,11 @@ class Generator(SourceEncoder):
         max_tokens: int = 16384,
         report: Callable[[int], None] = lambda done: None,
     ) -> list[Floats]:
-        """The log-probability of each token of each text; `before` is what stands before each text.
+        """The log-probability of each token of each text; `before` is what is before each text.
 
         A masked model hides each token in turn; with `whole_words`, it also hides the later pieces
         of the same word. The sum is then a pseudo-log-likelihood. The end is not counted. If
-        `truncate` is set, what stands before a text that is too long loses its beginning.
+        `truncate` is set, what is before a text that is too long loses its beginning.
         """
         ids = self._ids(texts)
         first = self._ids(before, "before") or self._ids([""] * len(ids))

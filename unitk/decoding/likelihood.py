@@ -22,7 +22,7 @@ from unitk.tasks.base import Task
 
 TOGETHER = 2048  # texts that are laid out and scored at once
 
-Texts = Sequence[tuple[Ids, Ids]]  # what stands before each text, and the text
+Texts = Sequence[tuple[Ids, Ids]]  # what is before each text, and the text
 
 
 def likelihoods(

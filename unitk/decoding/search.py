@@ -122,7 +122,7 @@ class Search:
     def _begin(self, request: Request) -> State:
         """The state before the first step, which continues hypothesis 0 of every input only.
 
-        Word j stands in column j of `written`, which has room for the longest output of the batch.
+        Word j is in column j of `written`, which has room for the longest output of the batch.
         """
         homes = request.homes
         device = homes.device
@@ -200,7 +200,7 @@ class Search:
         self._stop(total)
         if self.protocol.begin is not None:
             word = word.masked_fill(closed, self.protocol.begin)
-        # the next slot stands a stride behind the home of its blank for each word in it
+        # the next slot is a stride after the place of its blank for each word in it
         home = state.homes.gather(1, state.blank[..., None].expand(-1, -1, 2))
         return back, word, home + state.count[..., None] * self.stride
 
@@ -435,6 +435,6 @@ def best(gain_RV: Tensor, count: int) -> tuple[Tensor, Tensor]:
     number_Rn = blocks_RNb.amax(2).topk(count).indices
     word_RX = blocks_RNb.gather(1, number_Rn[..., None].expand(-1, -1, BLOCK)).flatten(1)
     gain, index = torch.cat([word_RX, gain_RV[:, whole:]], 1).topk(count)
-    behind = index - word_RX.shape[1]  # from 0 on: a word behind the blocks
+    beyond = index - word_RX.shape[1]  # from 0 on: a word after the blocks
     first = number_Rn.gather(1, index.clamp(max=word_RX.shape[1] - 1) // BLOCK) * BLOCK
-    return gain, torch.where(behind < 0, first + index % BLOCK, whole + behind)
+    return gain, torch.where(beyond < 0, first + index % BLOCK, whole + beyond)

@@ -65,17 +65,17 @@ def _trees(examples: Sequence[Example], head: int, row: int) -> list[Tree]:
     trees = []
     begin = 0
     size = head
-    room = 0
+    limit = 0
     for number, (tail, common) in enumerate(zip(tails, shared, strict=True)):
         fresh = tail.shape[1] - common
-        if number > begin and size + fresh > room:
+        if number > begin and size + fresh > limit:
             trees.append(_tree(examples[begin:number], tails[begin:number], shared[begin:number]))
             begin = number
             size = head
             fresh = tail.shape[1]
             shared[number] = 0
         if number == begin:
-            room = max(row, (head + fresh) * 5 // 4)
+            limit = max(row, (head + fresh) * 5 // 4)
         size += fresh
     return [*trees, _tree(examples[begin:], tails[begin:], shared[begin:])]
 
@@ -95,8 +95,8 @@ def _tree(examples: Sequence[Example], tails: Sequence[Ids], shared: Sequence[in
     slots = first.towers[tower]
     head = len(slots) - tails[0].shape[1]
     # of each tail what the one before it lacks
-    behind = [tail[:, n:] for tail, n in zip(tails, shared, strict=True)]
-    table = np.concatenate([slots.table[:, :head], *behind], axis=1)
+    rests = [tail[:, n:] for tail, n in zip(tails, shared, strict=True)]
+    table = np.concatenate([slots.table[:, :head], *rests], axis=1)
     time = slots.now[:head].max() + np.arange(1 - head, table.shape[1] - head + 1)
     dies = time.copy()
     # depth first: what follows a slot has the times up to that of the newest slot

@@ -130,7 +130,7 @@ class Scoring(TextEvaluation):
         truncate: bool = False,
         unit: str = "sentences",
     ) -> list[Floats]:
-        """The scores of each text behind its context, with a bar (`decoding.likelihood`)."""
+        """The scores of each text after its context, with a bar (`decoding.likelihood`)."""
         from unitk.decoding.likelihood import likelihoods  # imports torch
 
         with progress(len(texts), unit=unit) as report:

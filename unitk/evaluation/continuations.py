@@ -81,7 +81,7 @@ def separator_of(context: str, choice: str) -> str:
 def read_choices(paths: Sequence[Path], delimiter: str | None = None) -> list[Question]:
     """Read records with the fields `choices`, and optionally `context` and `label`.
 
-    The `delimiter` stands between context and choice; by default what `separator_of` says.
+    The `delimiter` is between context and choice; by default what `separator_of` says.
     """
     texts = []
     for record in chain.from_iterable(map(records, paths)):
@@ -147,7 +147,7 @@ class Choices(Continuations):
     context, choices (a list) and label (a number from 0)."""
 
     delimiter: str | None = None
-    """With --choices: what stands between a context and a choice. Default: a blank, or nothing
+    """With --choices: what is between a context and a choice. Default: a blank, or nothing
     where one of them has it or the script has no blanks between words (Chinese, Japanese, Thai)."""
 
     def read(self, paths: Sequence[Path]) -> list[Question]:

@@ -56,5 +56,5 @@ class Estimator:
     """The default number of draws; 0: nothing is drawn."""
 
     def costs(self, model: Decoder, task: Task, texts: Texts, how: Estimation) -> list[Cost]:
-        """The cost of each text after what stands before it; `DataError` if one is too long."""
+        """The cost of each text after what is before it; `DataError` if one is too long."""
         raise NotImplementedError

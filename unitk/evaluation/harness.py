@@ -53,7 +53,7 @@ class UnitkLM(LM):
         vocab = self.generator.vocab
         pairs = list[tuple[Ids, Ids]]()
         for context, text in (request.args for request in requests):
-            kept = context.rstrip()  # a blank at the end belongs to the word behind it
+            kept = context.rstrip()  # a blank at the end belongs to the word after it
             encode = vocab.encode_inside if kept else vocab.encode
             ids = encode(context[len(kept) :] + text)
             pairs.append((np.array(vocab.encode(kept), np.int64), np.array(ids, np.int64)))
@@ -62,7 +62,7 @@ class UnitkLM(LM):
     def loglikelihood_rolling(self, requests: Sequence[Any]) -> list[float]:
         """The log-probability of each text, in windows half of which is context."""
         texts = [text for (text,) in self.generator.encode([[r.args[0]] for r in requests])]
-        half = ((self.generator.model.config.room or LONGEST) - SYMBOLS) // 2
+        half = ((self.generator.model.config.position_limit or LONGEST) - SYMBOLS) // 2
         cut = [cut_windows(text, half, half) for text in texts]
         scores = iter(self._score_pairs([window for some in cut for window in some]))
         return [sum(_sum(next(scores)[0]) for _ in some) for some in cut]

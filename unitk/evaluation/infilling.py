@@ -118,7 +118,7 @@ def infill(
             require(len(text) > 0, f"--infill: text {number + 1} has no token of the vocabulary")
             starts = generator.vocab.starts[text]
             hidden = hide(starts, share, run, np.random.default_rng([0, number]))
-            # a hidden token behind one that is not
+            # a hidden token after one that is not
             begins = hidden & ~np.append(False, hidden[:-1])
             blanks += int(begins.sum())
             left.append(decode(text[~hidden]))

@@ -33,7 +33,7 @@ def names_of(kind: type) -> list[str]:
 
 
 def with_evaluations(main: type) -> type:
-    """The options of `main`, and behind --data those of each evaluation; shared ones come last.
+    """The options of `main`, and after --data those of each evaluation; shared ones come last.
 
     The docstring of an evaluation is the help of the option that names its files.
     """

@@ -129,7 +129,7 @@ class Format:
     tag: Callable[[Loaded], str] = lambda parts: ""
     """The hub's name for such a model, if task and towers do not determine it."""
     carry: Callable[[Path, Path], None] = lambda source, folder: None
-    """Copy what stands beside a model and is no part of it, from a folder into another one."""
+    """Copy the files beside a model that are no part of it, from a folder into another one."""
     cure: Callable[[Path], str] = lambda path: ""
     """Advice for the error if there is no such path."""
 
@@ -167,7 +167,7 @@ class Format:
         `source` are the format and the path or name that it comes from, and `fetched` the files
         that were fetched for it.
         """
-        # an import has seen no data: its source stands where the data's fingerprint does
+        # an import has seen no data: its source is where the data's fingerprint does
         identity = Identity(
             dict(loaded.config),
             user_dir,

@@ -67,7 +67,7 @@ def read_ours(
 
 
 def own_layout(tensors: Mapping[str, Tensor]) -> Layout:
-    """The table of names of such a model: unitk's, behind `MODEL`.
+    """The table of names of such a model: unitk's, after `MODEL`.
 
     Layers that share their weights are stored once.
     """

@@ -1,4 +1,4 @@
-"""Models and data sets of the Hugging Face hub by name, wherever a path of one stands.
+"""Models and data sets of the Hugging Face hub by name, wherever a path of one is possible.
 
     hf:ORG/NAME@REVISION                  a checkpoint, a vocabulary, what `unitk convert` reads
     hf://datasets/ORG/NAME@REVISION/FILE  an input of `unitk preprocess` and others
@@ -100,7 +100,7 @@ def _file(full: str, repo: str, revision: str | None, file: str) -> Path:
 
     with _explain(full, repo, "dataset", file):
         path = Path(hf_hub_download(repo, file, repo_type="dataset", revision=revision))
-    # .../snapshots/COMMIT/FILE, where the file may stand in folders
+    # .../snapshots/COMMIT/FILE, where the file may be in folders
     commit = path.parents[file.count("/")].name
     _record(full, commit, {file: path})
     return path
@@ -121,7 +121,7 @@ def _checkpoint(full: str, repo: str, folder: Path) -> Path:
     if dest.exists():
         return dest
     dest.parent.mkdir(parents=True, exist_ok=True)
-    # whole or absent, as any checkpoint: what stands there was made of the same commit
+    # whole or absent, as any checkpoint: what is there, was made of the same commit
     with new_folder(dest, full, CheckpointError) as checkpoint:
         if (folder / MANIFEST).exists():
             # files of their own: a checkpoint has no links in it

@@ -1,4 +1,4 @@
-"""Tables of names: where each tensor of unitk stands in another system's checkpoint.
+"""Tables of names: where each tensor of unitk is in another system's checkpoint.
 
 `Layout` translates in both directions. `Stored`s are the ways in which a stored tensor may differ
 from unitk's: transposed, with the channels of rotary positions in another order, and so on.
@@ -48,7 +48,7 @@ def as_halves(rows: Tensor, config: ModelConfig) -> Tensor:
 
 def _pair_channels(rows: Tensor, config: ModelConfig, stored: tuple[int, int]) -> Tensor:
     """Reorder the channels of each head that turn: reshaped as `stored`, they are transposed."""
-    # channels that do not turn stand behind those that do, in both orders
+    # channels that do not turn come after those that do, in both orders
     head_rows = rows.unflatten(0, (-1, config.key_width))
     turning = round(config.key_width * config.rotary_share)
     first, rest = head_rows.split([turning, config.key_width - turning], dim=1)
@@ -74,7 +74,7 @@ def by_head(rows: Tensor, config: ModelConfig) -> Tensor:
 
 
 def fused_neighbours(rows: Tensor, config: ModelConfig) -> Tensor:
-    """Queries, keys and values of rows in which they stand one after the other, as in unitk."""
+    """Queries, keys and values of rows in which they are one after the other, as in unitk."""
     query, key, value = rows.chunk(3)
     return torch.cat([as_neighbours(query, config), as_neighbours(key, config), value])
 

@@ -2,7 +2,7 @@
 
 A pickle can name any function, to be called when it is opened. torch calls those of its own list,
 which makes tensors and plain values, and those in `REAL`. A class of another package, such as
-fairseq.meters.TimeMeter, is never imported or called: an object that only keeps its state stands in
+fairseq.meters.TimeMeter, is never imported or called: an object that only keeps its state is in
 for it. Functions, and what else Python's own library has, are refused.
 """
 

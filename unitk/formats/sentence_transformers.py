@@ -82,7 +82,7 @@ def write(
 
 
 def _write_step(folder: Path, settings: dict[str, Any]) -> None:
-    """Write the folder of a step behind the model, with the weights of words if it has some."""
+    """Write the folder of a step after the model, with the weights of words if it has some."""
     folder.mkdir()
     write_json(settings, folder / "config.json")
     if "word_weights" in settings:
@@ -102,7 +102,7 @@ def _weights(parts: Loaded) -> dict[str, Any]:
 
 
 def _check_tokenizer(parts: Loaded, folder: Path) -> None:
-    """Refuse a tokenizer that adds other symbols than unitk reads; it is to pad behind a text."""
+    """Refuse a tokenizer that adds other symbols than unitk reads; it is to pad after a text."""
     from tokenizers import Tokenizer
 
     task = parts.task

@@ -35,7 +35,7 @@ def read_vectors(path: Path) -> tuple[list[str], npt.NDArray[np.float32]]:
         width = len(row) or width if width < 0 else width
         if not name or len(row) != width or not np.isfinite(row).all():
             raise DataError(
-                f"{place}: a name and {max(width, 1)} finite numbers must stand here, "
+                f"{place}: a name and {max(width, 1)} finite numbers are needed here, "
                 f"got {len(row)}"
             )
         if name in where:

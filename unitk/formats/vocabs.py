@@ -52,7 +52,7 @@ def fit_vocab(
     """Give a vocabulary the symbols and ids of an embedding with `rows` rows.
 
     Rows without a piece become the symbols that the vocabulary lacks, in the order of `SYMBOLS`;
-    rows left over get names of their own, or those in `names`. Symbols without a row get ids behind
+    rows left over get names of their own, or those in `names`. Symbols without a row get ids after
     all rows. `symbols` are the ids that the checkpoint's system fixes. Raises `DataError` if two
     symbols have one id, or if the rows are too few.
     """
@@ -76,12 +76,12 @@ def fit_vocab(
         if filled is None and missing and pieces + place not in kept:
             added[place] = missing.pop(0)
     added += missing
-    behind = {name: index for index, name in enumerate(added, start=pieces) if name}
+    added_ids = {name: index for index, name in enumerate(added, start=pieces) if name}
     spelled = [
         SYMBOLS[name] if name else kept.get(index, f"[row {index}]")
         for index, name in enumerate(added, start=pieces)
     ]
-    return Vocab(vocab.model, {name: (fixed | behind)[name] for name in SYMBOLS}, spelled)
+    return Vocab(vocab.model, {name: (fixed | added_ids)[name] for name in SYMBOLS}, spelled)
 
 
 def _names_by_id(ids: Mapping[str, int], rows: int, limit: int) -> dict[int, str]:

@@ -116,11 +116,11 @@ RECORDERS: dict[str, type[Recorded]] = {"cuda": Recorded}
 """Type of a device -> the class that records steps there."""
 
 
-class Shelf(Generic[T]):
+class LRUCache(Generic[T]):
     """A cache for later batches, from which the least recently used entries are dropped."""
 
-    def __init__(self, room: int) -> None:
-        self.room = room
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
         self.kept = OrderedDict[Hashable, tuple[T, int]]()
 
     def take(self, key: Hashable) -> T | None:
@@ -130,7 +130,7 @@ class Shelf(Generic[T]):
     def put(self, key: Hashable, value: T, size: int) -> None:
         """Keep something that takes this many bytes; the newest one stays, whatever its size."""
         self.kept[key] = value, size
-        while len(self.kept) > 1 and sum(size for _, size in self.kept.values()) > self.room:
+        while len(self.kept) > 1 and sum(size for _, size in self.kept.values()) > self.max_bytes:
             self.kept.popitem(last=False)
 
 
@@ -152,11 +152,11 @@ def tensors_within(tree: object) -> Iterator[Tensor]:
 class Kept:
     """The tables and recordings that batches of a model leave to later ones, by their shapes.
 
-    Whoever decodes takes them off the shelf: two searches that go on in turns have tables each.
+    Whoever decodes takes them out of the cache: two searches that go on in turns have tables each.
     """
 
     def __init__(self, model: Decoder) -> None:
-        self.shelf = Shelf[Any](room(model.device))
+        self.cache = LRUCache[Any](memory_limit(model.device))
         self.memory = Memory(model.device)
         self.weights = addresses(weights(model))
 
@@ -164,7 +164,7 @@ class Kept:
         """The work in tables that an earlier batch of its shapes left, or else in its own."""
         work.count_on_device()
         tables = work.tables()
-        kept: W | None = self.shelf.take(shelf_key(work, tables))
+        kept: W | None = self.cache.take(recording_key(work, tables))
         if kept is None:
             work.keep(self.memory)
             return work
@@ -177,10 +177,10 @@ class Kept:
         """Keep the tables of a batch that is done with them; none after an error."""
         if work.recorded is not None:
             tables = work.tables()
-            self.shelf.put(shelf_key(work, tables), work, sum(table.nbytes for table in tables))
+            self.cache.put(recording_key(work, tables), work, sum(table.nbytes for table in tables))
 
 
-def shelf_key(work: Recordable, tables: list[Tensor]) -> Hashable:
+def recording_key(work: Recordable, tables: list[Tensor]) -> Hashable:
     """The key of tensors in the cache."""
     return work.fixed, tuple((table.dtype, table.shape) for table in tables)
 
@@ -220,7 +220,7 @@ def addresses(weights: list[Tensor]) -> list[int]:
     return [weight.data_ptr() for weight in weights]
 
 
-def room(device: torch.device) -> int:
+def memory_limit(device: torch.device) -> int:
     """The bytes that the tables of recordings may take on a device."""
     if device.type != "cuda":
         return 1 << 30

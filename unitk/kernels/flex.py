@@ -155,7 +155,7 @@ def _row(x_BHTK: Tensor, size: int) -> Tensor:
     """The rows of a batch one after the other, [1, H, size, K]; K is LEAST at the least."""
     # pads are zeros: no query sees them, but 0 * nan would be nan
     x_HNK = x_BHTK.transpose(0, 1).flatten(1, 2)
-    # nor do zeros behind a head's numbers change its scores
+    # nor do zeros after a head's numbers change its scores
     more = max(0, LEAST - x_HNK.shape[2])
     return F.pad(x_HNK, (0, more, 0, size - x_HNK.shape[1]))[None]
 

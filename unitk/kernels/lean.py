@@ -66,7 +66,7 @@ class _Rows(torch.autograd.Function):
                 weight.grad = torch.zeros_like(weight)
             weight.grad.index_add_(0, index.flatten(), g.flatten(0, -2))
 
-        # behind all other gradients of this pass: autograd's own sum would not know of these rows
+        # after all other gradients of this pass: autograd's own sum would not know of these rows
         torch.autograd.Variable._execution_engine.queue_callback(add)
         return None, None
 

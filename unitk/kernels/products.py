@@ -1,4 +1,4 @@
-"""How a CPU multiplies matrices: every choice of a library or kernel stands here, and of memory.
+"""How a CPU multiplies matrices: every choice of a library or kernel is here, and of memory.
 
     scores of attention   SDPA's kernel or plain products, by dtype and length   scores_by_products
     a decoding step       plain products, in fp32 by numpy's library             multiply

@@ -96,7 +96,7 @@ class Int8(nn.Module):
 
 
 class Padded(nn.Module):
-    """A linear map with rows of zeros behind its own, up to a multiple of 64.
+    """A linear map with rows of zeros after its own, up to a multiple of 64.
 
     A GPU multiplies a matrix of another number of rows in 16 bits by a kernel for older tensor
     cores: with 50,257 words that was a sixth of a step's time on an H100.

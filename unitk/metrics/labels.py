@@ -148,7 +148,7 @@ def tags(predicted: TextLists, expected: TextLists) -> Score:
 
 
 def spans(texts: TextLists) -> set[Span]:
-    """The spans of tagged texts: one begins at B, S or U, behind E, L, S or U, and where the type
+    """The spans of tagged texts: one begins at B, S or U, after E, L, S or U, and where the type
     changes. A tag without a type has the type "span"."""
     found_spans: set[Span] = set()
     for number, tags_of in enumerate(texts):

@@ -42,7 +42,7 @@ def stats(
     return Score(
         figures,
         "words: of a text; new1 to new4: per cent of the n-grams that its source lacks; repeated:"
-        " per cent of the trigrams that stand earlier in the same text",
+        " per cent of the trigrams that occur earlier in the same text",
     )
 
 

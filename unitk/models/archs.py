@@ -13,7 +13,7 @@ official configurations, whose position tables have one row more than the longes
 Parameters are counted with the official vocabularies, those of `modern_*` with 16,384 words (the
 mini ones with 8,000). In every family, `tiny` is for tests. For a CPU there is a model of four
 layers in all, 256 wide: `small`, or `mini` where there is a published `small`.
-T5 has one more dropout behind the final norm of each tower, which matters to training only.
+T5 has one more dropout after the final norm of each tower, which matters to training only.
 """
 
 from __future__ import annotations

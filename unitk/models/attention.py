@@ -49,7 +49,7 @@ class View:
     products: torch.dtype | None = None
     """Compute scores, softmax and sums one by one, in this dtype, instead of by SDPA's kernel."""
     kernel: Flex | Flash | None = None
-    """FlexAttention or FlashAttention, which have all that stands above within them."""
+    """FlexAttention or FlashAttention, which compute all of the above within one kernel."""
     rotation: Tensor | None = None
     """The rotary factors of the queries, and in self-attention of the keys (`rotation`)."""
     remembered: int = 0
@@ -97,7 +97,7 @@ class View:
         """Attend from the queries to the keys: [B, H, T, K]; scores are multiplied by `scale`.
 
         Keys and values may have fewer heads, each for as many consecutive ones of queries.
-        `more_BHTS` is added to the scores of the last keys; keys of a prefix stand before these.
+        `more_BHTS` is added to the scores of the last keys; keys of a prefix are before these.
         """
         if self.kernel is not None:
             assert more_BHTS is None

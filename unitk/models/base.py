@@ -65,7 +65,7 @@ class ArchConfig(Checked):
         return self
 
     @property
-    def room(self) -> int:
+    def position_limit(self) -> int:
         """The number of positions that every tower has; 0: no tower has a table of them."""
         return self.max_positions
 
@@ -211,7 +211,7 @@ class Network(Decoder, Protocol):
 
     towers: Any
     between: Mapping[str, str]
-    """Parts that stand between the towers -> the tower whose weights they come with ("": none)."""
+    """Parts that are between the towers -> the tower whose weights they come with ("": none)."""
     beside_forward: Iterable[str]
     """Methods that a criterion calls before the forward pass, and which read weights."""
 

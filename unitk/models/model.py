@@ -200,7 +200,7 @@ class Model(Answers):
         return states
 
     def embed(self, batch: Batch, depth: int) -> Tensor:
-        """The states [B, T, D] of texts (`Task.to_embed`) behind as many layers."""
+        """The states [B, T, D] of texts (`Task.to_embed`) after as many layers."""
         return read_to_depth(
             lambda depths: self.reader.encode(Reading.of(batch, "enc", depths=depths)),
             depth,

@@ -44,7 +44,7 @@ class RelativeBias(nn.Module):
 def buckets(distance: Tensor, count: int, far: int, one_sided: bool = False) -> Tensor:
     """The bucket of key position - query position (Raffel et al. 2020, arXiv 1910.10683, 2.1).
 
-    Half of the `count` buckets are for keys behind the query; if `one_sided` none is, and such keys
+    Half of the `count` buckets are for keys after the query; if `one_sided` none is, and such keys
     are as near as the query itself. Of a side, the first half holds one distance each, the rest
     grow by equal factors up to `far`, beyond which all is one.
     """
@@ -63,7 +63,7 @@ def rotation(config: ModelConfig, slots: Tensor, base: float) -> Tensor | None:
 
     Pair i of n turns by pos * base^(-i / n) (Su et al. 2021, arXiv 2104.09864, section 3.2). With
     second positions half of the pairs turn by each, without them all by the sum: a word of GLM's
-    blank then stands where it has its place in the text. None: the base is 0, without positions.
+    blank is then where it has its place in the text. None: the base is 0, without positions.
     """
     if not base:
         return None

@@ -224,7 +224,7 @@ class Stack(Tower):
             table = bias(limit_window(sight_BqS, columns, keys, window), dtype, score)
             turns = rotation(self.config, columns, base)
             view = View(columns, keys, table, products=products, rotation=turns, window=window)
-            if cache.prefix:  # the latent's keys stand before the columns; everybody sees them
+            if cache.prefix:  # the latent's keys are before the columns; everybody sees them
                 seen_BqP = sight_BqS.new_ones(*sight_BqS.shape[:2], cache.prefix)
                 view = view.with_earlier_keys(seen_BqP)
             return view

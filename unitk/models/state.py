@@ -25,7 +25,7 @@ slots, or the state of a recurrent stack)."""
 
 @dataclass(frozen=True)
 class EarlierKeys:
-    """Keys that stand before those of the slots [9, B, T]: of a prefix or of a memory."""
+    """Keys that are before those of the slots [9, B, T]: of a prefix or of a memory."""
 
     sight: Tensor
     """Whether a slot sees each of these keys: bool [B, T, P]."""
@@ -36,7 +36,7 @@ class EarlierKeys:
 
     @property
     def stores(self) -> list[Store]:
-        """Functions that put each layer's keys and values behind these."""
+        """Functions that put each layer's keys and values after these."""
         return [partial(prepend, *pair) for pair in self.pairs]
 
 
@@ -82,7 +82,7 @@ class Condition:
         return None if self.bias is None else self.bias[slots[DOC]]
 
     def earlier_keys(self, slots: Tensor, layers: Iterable[Any]) -> EarlierKeys | None:
-        """The keys of a prefix or of a memory, which stand before those of slots [9, B, T]."""
+        """The keys of a prefix or of a memory, which are before those of slots [9, B, T]."""
         if self.prefix:
             return EarlierKeys(self.prefix_sight(slots), None, self.row_prefix())
         if not self.memory:
@@ -99,7 +99,7 @@ class Condition:
         """Which keys of the rows' prefixes each slot sees: bool [B, T, n * P]."""
         assert self.docs is not None
         length = self.prefix[0][0].shape[2]
-        # the keys of a row's docs stand one after the other, `length` of each
+        # the keys of a row's docs are one after the other, `length` of each
         return slots[DOC][..., None] == self.docs.repeat_interleave(length, 1)[:, None]
 
     def row_prefix(self) -> list[tuple[Tensor, Tensor]]:
@@ -148,7 +148,7 @@ class Reading:
 def read_to_depth(
     read: Callable[[list[Tensor] | None], Tensor], depth: int, num_layers: int
 ) -> Tensor:
-    """The states behind `depth` layers of a tower of `num_layers`; no layer above them runs.
+    """The states after `depth` layers of a tower of `num_layers`; no layer above them runs.
 
     `read` is a forward pass, which adds the states of all depths to the list that it is given.
     """
@@ -202,7 +202,7 @@ class KeyValues:
     ) -> tuple[Tensor, Tensor]:
         """Write keys and values from column `at` on; returns those of columns [0, until).
 
-        The prefix stands before them.
+        The prefix is before them.
         """
         key, value = self.key[layer], self.value[layer]
         alone = until == key_BHqK.shape[2] and not self.prefix  # only the prompt is seen

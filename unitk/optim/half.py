@@ -19,7 +19,9 @@ BLOCK = {"cpu": 1 << 17, "cuda": 1 << 22}
 """Weights of a device that are updated at once; on a CPU their means in fp32 stay in its cache."""
 MEANS = ("exp_avg", "exp_avg_sq")
 LOWER = 0xFFFF  # the bits of fp32 that bf16 lacks
-STRIDE = 7919  # a prime: by so much the random numbers of a block begin behind those of the last
+STRIDE = (
+    7919  # a prime: by so much the random numbers of a block begin later than those of the last
+)
 
 
 class HalfAdamW(Configured):

@@ -38,7 +38,7 @@ class OptimPlan:
         fused: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         """`rules`: the first one whose pattern matches counts; `thaw`: "epoch", or updates;
-        `fused`: how many matrices stand one below the other in a parameter, where not one."""
+        `fused`: how many matrices are stacked in a parameter, where not one."""
         all_named = dict(model.named_parameters())
         named = {name: p for name, p in all_named.items() if p.requires_grad}
         require(len(named) > 0, "--freeze leaves nothing to train")
@@ -80,7 +80,7 @@ class OptimPlan:
         depths = sorted({*distance.values()})
         require(
             thaw is None or len(depths) > 1,
-            "--thaw has no effect: all that is trained stands at one depth",
+            "--thaw has no effect: all that is trained is at one depth",
         )
         turn = {named[name]: depths.index(distance[name]) for name in named}
         self._turns = [(p, turn[p]) for group in self.groups for p in group["params"]]
@@ -204,7 +204,7 @@ def check_groups(
 def distances(names: Iterable[str]) -> dict[str, int]:
     """The distance of each parameter from the output, in layers of its tower."""
     layers = {name: re.match(r"(.*?)(?:layers\.(\d+)|embed|relative)\.", name) for name in names}
-    height: dict[str, int] = {}  # layers by what stands before "layers": the tower
+    height: dict[str, int] = {}  # layers by what is before "layers": the tower
     for match in layers.values():
         if match and match[2]:
             height[match[1]] = max(height.get(match[1], 0), int(match[2]) + 1)

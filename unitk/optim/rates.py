@@ -28,7 +28,7 @@ def choose_rates(given: Settings, own: bool, new: bool, width: int) -> Settings:
     auto = "lr" in given and given["lr"].text == AUTO
     if not auto and not (own and new):
         return given
-    # chosen values stand below given ones
+    # given values win over chosen ones
     rates: dict[str, str | None] = {}
     if own and new and "optimizer" not in given:
         rates["optimizer"] = "muon"

@@ -245,7 +245,7 @@ def _show(value: Any) -> str:
 
 @functools.cache
 def _field_docs(cls: Hashable) -> dict[str, str]:
-    """Field name -> the string that stands under it in the class body."""
+    """Field name -> the string under it in the class body."""
     assert isinstance(cls, type)
     try:
         with PARSING:
@@ -357,7 +357,7 @@ def _join_paths(parts: list[str]) -> Iterator[str]:
 
 
 def _is_there(text: str) -> bool:
-    """Whether there is a file of a name, which may have NAME= before it or =WEIGHT behind it."""
+    """Whether there is a file of a name, which may have NAME= before it or =WEIGHT after it."""
     names = text, re.sub("^[^,=]*=", "", text), re.sub("=[^,=]*$", "", text)
     return any(os.path.lexists(name) or glob.glob(name) for name in map(str.strip, names))
 

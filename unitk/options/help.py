@@ -18,7 +18,7 @@ from unitk.options.fields import Bound, Component, Option, flag, options, render
 VALUES = {"whole number": "N", "number": "X", "text": "TEXT", "path": "PATH"}
 """Name of a type -> the placeholder of its values on a help page."""
 SHORT = 20
-"""Characters of choices that stand beside the name of their option."""
+"""Characters of choices that are beside the name of their option."""
 
 
 def help_page(
@@ -65,7 +65,7 @@ def group_options(main: type) -> list[tuple[str, list[str], list[str]]]:
     """The options of a verb by heading: the common ones, and those that only --help-all shows.
 
     A class that has `HELP` sorts its options there: heading -> "common names | rare names"; others
-    are rare, and stand with those of their class. Without `HELP` all are common, a class's own ones
+    are rare, and listed with their class. Without `HELP` all are common, a class's own ones
     before the inherited ones, whose heading is the first line of their class's docstring.
     """
     owns = [vars(owner).get("__annotations__", ()) for owner in main.__mro__]
@@ -78,7 +78,7 @@ def group_options(main: type) -> list[tuple[str, list[str], list[str]]]:
             name: at for at, (_, common, rare) in enumerate(groups) for name in common + rare
         }
         for name in [option.name for option in options(main) if option.name not in group_of]:
-            # where most of the options of its class stand
+            # where most of the options of its class are
             own = next(own for own in owns if name in own)
             count = Counter(group_of[mate] for mate in own if mate in group_of)
             groups[max(range(len(groups)), key=count.__getitem__)][2].append(name)
@@ -143,7 +143,7 @@ def _derived(option: Option) -> str:
 
 
 def _notes(option: Option, value: Any, brief: bool) -> str:
-    """What is possible, where only some words are and they do not stand beside the name, and the
+    """What is possible, where only some words are and they are not beside the name, and the
     default.
 
     Unless `brief`, the bounds of a share are shown too; that a count is not negative is plain.

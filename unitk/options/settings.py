@@ -22,7 +22,7 @@ from unitk.options import ready
 from unitk.options.fields import WORDS, flag, options, render
 
 HELP = ("-h", "--help", "--help-all")
-UNFLAGGED = "command line"  # where words without a flag stand
+UNFLAGGED = "command line"  # where words without a flag are
 
 
 class Origin(IntEnum):
@@ -232,7 +232,7 @@ def _split(
             key += "_"
         value: str | None = text if equals else None
         if not equals and words and not re.match("--|-[a-z]$", words[0]):
-            # behind a switch stands one of the verb's words, if it takes any, else its value
+            # after a switch comes one of the verb's words, if it takes any, else its value
             if positional is None or kinds.get(key) is not bool or words[0].lower() in WORDS:
                 value = words.pop(0)
         yield key, value, name

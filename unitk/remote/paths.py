@@ -127,7 +127,7 @@ class Address(RemotePath):
         if path.is_file():
             self.store.upload(path, str(self))
         else:
-            # a folder that stands half there must look like none at any moment
+            # a folder that is half there must look like none at any moment
             old = self.store.names(str(self), deep=True)
             for name in sorted(old, key=lambda name: not name.endswith(MANIFEST)):
                 self.store.remove(f"{self}/{name}")

@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 
 
 def check_address(address: str) -> None:
-    """Refuse an address that has credentials in it: it stands in logs and configurations."""
+    """Refuse an address that has credentials in it: it is in logs and configurations."""
     query = re.findall(r"[?&]([^=&]+)=", address)
     # not even the error may have them: it is logged
     if USER.match(address) or any(map(SECRET.search, query)):
@@ -206,7 +206,7 @@ class Store:
         """Put a small file into the store."""
         fs = self.fs
         limit = self.limit(len(data))
-        # in one request, behind which a store of objects has all of it or nothing
+        # in one request, after which a store of objects has all of it or nothing
         self._put_whole(address, lambda part: fs.pipe_file(part, data, **limit))
 
     def _put_whole(self, address: str, write: Callable[[str], None]) -> None:

@@ -115,7 +115,7 @@ def time_text(seconds: float) -> str:
 
 
 def markdown_table(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Rows as a table to paste into a page; numbers stand to the right."""
+    """Rows as a table to paste into a page; numbers are aligned to the right."""
     cells = [[markdown_cell(value) for value in row.values()] for row in rows]
     sides = ["---" if isinstance(value, str) else "---:" for value in rows[0].values()]
     return [f"| {' | '.join(row)} |" for row in ([*rows[0]], sides, *cells)]

@@ -12,14 +12,14 @@ from unitk.options.config import parse
 
 
 def parse_experiment(verb: str, options: type[Any], argv: Sequence[str]) -> tuple[Any, list[str]]:
-    """The options of a verb, and the training that stands behind --."""
+    """The options of a verb, and the training that comes after --."""
     words = [*argv]
     at = words.index("--") if "--" in words else len(words)
     given = parse(verb, options, words[:at]).main
     base = [*words[at + 1 :]]
     base = base[1:] if base[:1] == ["train"] else base
     needs = "--data DIR --max-steps N" if verb == "mix" else "--task lm --data DIR"
-    require(bool(base), f"{verb} needs a training behind --: unitk {verb} ... -- {needs}")
+    require(bool(base), f"{verb} needs a training after --: unitk {verb} ... -- {needs}")
     return given, base
 
 
@@ -86,7 +86,7 @@ def change_text(key: str, was: Any, now: Any, options: Sequence[str]) -> str:
 
 
 def pair_options(words: Any) -> list[str]:
-    """Words with those options together that have their values behind them."""
+    """Words with those options together that have their values after them."""
     pairs = list[str]()
     for word in map(str, words if isinstance(words, list) else [words]):
         if pairs and not word.startswith("--"):

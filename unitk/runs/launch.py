@@ -4,7 +4,7 @@
     kubeflow    a TrainJob of Kubeflow Trainer v2, whose runtime torch-distributed starts torchrun
     skypilot    a managed job of SkyPilot, which comes back on another machine
 
-What stands behind -- is `train` or, for Slurm, `preprocess` with --shards. A run is resumed
+What follows -- is `train` or, for Slurm, `preprocess` with --shards. A run is resumed
 whenever it is started again, so `--resume` is added.
 """
 
@@ -44,7 +44,7 @@ NAME = re.compile(r"[a-z]([a-z0-9-]{0,48}[a-z0-9])?")
 class Options(Checked):
     """Write the file with which Slurm, Kubeflow or SkyPilot trains a model on several machines.
 
-    What stands behind -- is `train` with its options, or for Slurm `preprocess`.
+    What follows -- is `train` with its options, or for Slurm `preprocess`.
 
     unitk launch slurm --gpus 8 -- train --task lm --data d --save-dir r
     unitk launch slurm --shards 9 -- preprocess --input f --vocab v --dest d
@@ -64,7 +64,7 @@ class Options(Checked):
     name: str = "unitk"
     """Name of the job: small letters, digits and hyphens."""
     shards: Positive | None = None
-    """Slurm, for `preprocess`: jobs of an array that make a shard of the corpus each. A job behind
+    """Slurm, for `preprocess`: jobs of an array that make a shard of the corpus each. A job after
     them merges them."""
     gpu_type: str = "H100"
     """SkyPilot: the accelerators."""
@@ -106,14 +106,14 @@ def value(argv: Sequence[str]) -> str:
     options: Options = parse("launch", Options, own_words).main
     options.check()
     verb_name = "train"
-    behind = [*words[at + 1 :]]
-    if behind and behind[0] in ("train", "preprocess"):
-        verb_name, *behind = behind
-    check_command(options, verb_name, behind)
+    job_words = [*words[at + 1 :]]
+    if job_words and job_words[0] in ("train", "preprocess"):
+        verb_name, *job_words = job_words
+    check_command(options, verb_name, job_words)
     text = (
-        RENDER[options.scheduler](options, behind)
+        RENDER[options.scheduler](options, job_words)
         if verb_name == "train"
-        else array(options, behind)
+        else array(options, job_words)
     )
     if options.output is not None:
         with files.new_file(options.output, "--output", replace=options.overwrite) as part:
@@ -127,7 +127,7 @@ def value(argv: Sequence[str]) -> str:
 @verb(
     Options,
     parses=True,
-    behind="train",
+    after_dashes="train",
     value=value,
     example='(scheduler="slurm", gpus=8, train={"task": "lm", "data": "d", "save_dir": "r"})',
 )
@@ -138,26 +138,26 @@ def run(argv: Sequence[str]) -> None:
     print("" if named else check_spelling(text), end="")
 
 
-def check_command(options: Options, verb_name: str, behind: Sequence[str]) -> None:
+def check_command(options: Options, verb_name: str, job_words: Sequence[str]) -> None:
     """Refuse here what the verb would refuse on the cluster, as far as it needs no data."""
-    names = {word.partition("=")[0] for word in behind}
+    names = {word.partition("=")[0] for word in job_words}
     if verb_name == "preprocess":
         require(options.scheduler == "slurm", f"preprocess is for slurm, not {options.scheduler}")
         require(options.shards is not None, "preprocess needs --shards N before --")
         for name in ("--vocab", "--dest"):
             require(name in names, f"preprocess needs {name}, which all shards have in common")
         require("--shard" not in names, "--shard is added: --shards N says how many there are")
-        parse_preprocess([*behind, f"--shard=0/{options.shards}"])
+        parse_preprocess([*job_words, f"--shard=0/{options.shards}"])
         return
     require(options.shards is None, "--shards has no effect on train: it is for preprocess")
     require(
         "--nproc" not in names,
         "--nproc is for one machine; --nodes and --gpus say how many processes there are",
     )
-    if behind:  # of a script without options, these are given to it
-        parse_train([word for word in behind if word.partition("=")[0] != "--resume"])
+    if job_words:  # of a script without options, these are given to it
+        parse_train([word for word in job_words if word.partition("=")[0] != "--resume"])
     elif options.scheduler != "slurm":
-        raise UsageError("launch needs a training behind --: -- train --task lm --data DIR")
+        raise UsageError("launch needs a training after --: -- train --task lm --data DIR")
 
 
 def parse_preprocess(words: Sequence[str]) -> Any:
@@ -180,9 +180,9 @@ def submit(command: list[str]) -> None:
         raise DataError(f"--submit: `{shlex.join(command)}` ended with code {done.returncode}")
 
 
-def training_words(behind: Sequence[str]) -> list[str]:
+def training_words(job_words: Sequence[str]) -> list[str]:
     """The words of a training that goes on where it was."""
-    return ["train", "--resume", *(word for word in behind if word != "--resume")]
+    return ["train", "--resume", *(word for word in job_words if word != "--resume")]
 
 
 def directives(options: Options, lines: Sequence[str]) -> str:
@@ -191,7 +191,7 @@ def directives(options: Options, lines: Sequence[str]) -> str:
     return "#!/usr/bin/env bash\n" + "".join(f"#SBATCH {line}\n" for line in flags)
 
 
-def slurm(options: Options, behind: Sequence[str]) -> str:
+def slurm(options: Options, job_words: Sequence[str]) -> str:
     """A script for sbatch. Options that are given to it follow those of the training."""
     ranks = options.gpus or 1
     lines = [
@@ -202,7 +202,7 @@ def slurm(options: Options, behind: Sequence[str]) -> str:
     if options.gpus:
         lines.append(f"--gpus-per-node={options.gpus}")
     lines += ["--requeue", "--open-mode=append", "--signal=B:USR1@300"]
-    return directives(options, lines) + SCRIPT.format(words=shlex.join(training_words(behind)))
+    return directives(options, lines) + SCRIPT.format(words=shlex.join(training_words(job_words)))
 
 
 SCRIPT = """\
@@ -238,12 +238,12 @@ exit $code
 """
 
 
-def array(options: Options, behind: Sequence[str]) -> str:
+def array(options: Options, job_words: Sequence[str]) -> str:
     """A script for sbatch whose jobs make a shard of a corpus each; another one merges them."""
-    dest = str(parse_preprocess(behind).dest)
+    dest = str(parse_preprocess(job_words).dest)
     words = list[str]()
     skip = False
-    for word in behind:  # --dest is that of each shard
+    for word in job_words:  # --dest is that of each shard
         if not skip and word.partition("=")[0] != "--dest":
             words.append(word)
         skip = not skip and word == "--dest"
@@ -274,7 +274,7 @@ exec unitk preprocess {words} --shard="$SLURM_ARRAY_TASK_ID/{shards}" \\
 """
 
 
-def kubeflow(options: Options, behind: Sequence[str]) -> str:
+def kubeflow(options: Options, job_words: Sequence[str]) -> str:
     """A TrainJob; the runtime gives torchrun its numbers by PET_NNODES and the like."""
     ranks = options.gpus or 1
     limits: dict[str, Any] = {"cpu": ranks * options.cpus}
@@ -286,7 +286,7 @@ def kubeflow(options: Options, behind: Sequence[str]) -> str:
         "numProcPerNode": ranks,
         "resourcesPerNode": {"requests": dict(limits), "limits": dict(limits)},
         "command": ["torchrun", "--max-restarts=10", "-m", "unitk_cli"],
-        "args": training_words(behind),
+        "args": training_words(job_words),
         "env": [{"name": "TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "value": "1"}],
     }
     job = {
@@ -302,7 +302,7 @@ def kubeflow(options: Options, behind: Sequence[str]) -> str:
     return comment + yaml.safe_dump(job, sort_keys=False, width=1000)
 
 
-def skypilot(options: Options, behind: Sequence[str]) -> str:
+def skypilot(options: Options, job_words: Sequence[str]) -> str:
     """A managed job: one that lost its machines comes back, and resumes its run."""
     ranks = str(options.gpus) if options.gpus else "1"
     recovery = {"max_restarts_on_errors": 3, "recover_on_exit_codes": [143]}
@@ -316,7 +316,7 @@ def skypilot(options: Options, behind: Sequence[str]) -> str:
         "resources": resources,
         "envs": {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"},
         "setup": "pip install 'unitk[remote]' s3fs\n",
-        "run": RUN.format(ranks=ranks, port=PORT, words=shlex.join(training_words(behind))),
+        "run": RUN.format(ranks=ranks, port=PORT, words=shlex.join(training_words(job_words))),
     }
     comment = "# Written by `unitk launch skypilot`. A machine that comes back has an empty disk:\n"
     comment += (

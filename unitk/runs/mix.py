@@ -68,14 +68,14 @@ class Options(Checked):
     """Find the shares in which objectives are mixed, and train with them.
 
     Mixtures are compared at 1 / N of the updates, on 1 / N of the texts. The one that is found, and
-    each objective alone, are trained once on all texts. What stands behind -- is a `unitk train`
+    each objective alone, are trained once on all texts. What follows -- is a `unitk train`
     with --max-steps, without --task NAME and --save-dir. The same command goes on after a stop.
 
     unitk mix --tasks lm,glm_infill --save-dir m -- --data d --max-steps 8000
     """
 
     tasks: tuple[str, ...]
-    """Objectives, two or more. Their options stand behind --, as --task.NAME.FIELD."""
+    """Objectives, two or more. Their options come after --, as --task.NAME.FIELD."""
     judge: tuple[str, ...] = ()
     """Objectives whose held-out losses count, NAME or NAME=WEIGHT. Default: all, equally. Each loss
     is compared with that of the objective alone."""
@@ -102,7 +102,7 @@ def value(argv: Sequence[str]) -> dict[str, Any]:
 @verb(
     Options,
     parses=True,
-    behind="train",
+    after_dashes="train",
     cure="lower --jobs or --max-tokens",
     value=value,
     example='(tasks="lm,mlm", save_dir="m", train={"data": "d", "max_steps": 800})',
@@ -180,7 +180,7 @@ class MixtureSearch:
         """Judged mixtures, the best one first.
 
         `behind` is what a choice goes by: the mean over the judged objectives of how far a loss is
-        behind that of the objective alone, in nats.
+        above that of the objective alone, in nats.
         """
         # a mixture whose loss is not finite is no candidate
         finite = dict[Shares, dict[str, float]]()
@@ -281,7 +281,7 @@ def open_search(options: Options, base: Sequence[str]) -> MixtureSearch:
             f"{flag(name)} excludes mix: it has --tasks, --save-dir, --max-steps",
         )
     require("dry_run" not in base_options, "--dry-run excludes mix: --plan measures what it costs")
-    require("max_steps" in base_options, "--max-steps is needed behind --")
+    require("max_steps" in base_options, "--max-steps is needed after --")
     names = options.tasks
     require(len({*names}) == len(names) > 1, "--tasks must name two objectives or more, each once")
     odd = next((name for name in names if "=" in name), None)
@@ -295,7 +295,7 @@ def open_search(options: Options, base: Sequence[str]) -> MixtureSearch:
     require(
         steps // options.divide >= LEAST,
         f"--divide {options.divide} leaves too few updates of a run: give --max-steps "
-        f"{LEAST * options.divide} or more behind --, or divide by less",
+        f"{LEAST * options.divide} or more after --, or divide by less",
     )
     require(whole.data.kind == "text", f"mix divides texts, and --data holds {whole.data.kind}")
     require(bool(whole.data.valid), "mix compares losses of held-out texts: give --valid")

@@ -42,7 +42,7 @@ TABLE, PAGE = "scale.json", "scale.md"
 OWN = {
     **dict.fromkeys(("max-steps", "max-epochs", "max-words", "max-hours"), "--tokens say how long"),
     "batch-texts": "--tokens count slots: give --batch-tokens",
-    "save-dir": "it stands before --",
+    "save-dir": "it comes before --",
     "dry-run": "--plan measures what a ladder costs",
     **dict.fromkeys(("arch.width", "arch.num-layers"), "--sizes have it"),
     **dict.fromkeys(("arch.num-heads", "arch.ffn-width"), "it follows from --arch and --sizes"),
@@ -58,7 +58,7 @@ log = logging.getLogger(__name__)
 class Options(Checked):
     """Train a ladder of sizes and budgets, fit the law of the losses, and test it on a larger rung.
 
-    What stands behind -- is a `unitk train` without --save-dir and length. A measured plan comes
+    What follows -- is a `unitk train` without --save-dir and length. A measured plan comes
     first. The same command goes on after a stop.
 
     unitk scale --sizes 64x2,96x3,128x4 --tokens 1M,2M,4M --save-dir s -- --data d
@@ -70,7 +70,7 @@ class Options(Checked):
     tokens: tuple[Positive, ...]
     """Slots that a run of each size reads, such as 1M,2M,4M."""
     tasks: tuple[str, ...] = ()
-    """Objectives, each with a ladder of its own. Default: that of --task behind --."""
+    """Objectives, each with a ladder of its own. Default: that of --task after --."""
     held_out: str | None = None
     """WIDTHxLAYERS-TOKENS of the rung that is not fitted but predicted, such as 192x4-4M. Default:
     the largest size with the largest budget."""
@@ -126,7 +126,7 @@ def value(argv: Sequence[str]) -> dict[str, Any]:
 @verb(
     Options,
     parses=True,
-    behind="train",
+    after_dashes="train",
     cure="lower --jobs, --max-tokens or the last of --sizes",
     value=value,
     example='(sizes="64x2,96x2", tokens="1M", save_dir="s", train={"task": "lm", "data": "d"})',

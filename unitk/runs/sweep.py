@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 class Options(Checked):
     """Train runs over lists and ranges of options and compare their validations.
 
-    What stands behind -- is a `unitk train` without --save-dir. The same command goes on after a
+    What follows -- is a `unitk train` without --save-dir. The same command goes on after a
     stop.
 
     unitk sweep --over lr=.01,.02 --save-dir s -- --task lm --data d --max-steps 9
@@ -128,7 +128,7 @@ def value(argv: Sequence[str]) -> list[dict[str, Any]]:
 @verb(
     Options,
     parses=True,
-    behind="train",
+    after_dashes="train",
     value=value,
     example='(over={"lr": [1e-3, 3e-3]}, save_dir="s", train={"task": "lm", "data": "d"})',
 )
@@ -143,7 +143,7 @@ def run(argv: Sequence[str]) -> None:
 def sweep(options: Options, base: Sequence[str]) -> list[dict[str, Any]]:
     """Train what is not trained yet; returns a row for each trial, the best one first."""
     named = [word for word in base if word.split("=")[0] == "--save-dir"]
-    require(not named, "--save-dir stands before --: each trial has a folder in it")
+    require(not named, "--save-dir comes before --: each trial has a folder in it")
     settings = [*options.over, str(options.trials), str(options.halving), str(options.rungs)]
     spec = {"options": [*settings, str(options.seed)], "train": list(base)}
     path = options.save_dir / TABLE
@@ -266,7 +266,7 @@ def check_comparable(trials: Sequence[Trial]) -> None:
         require(
             first.texts == other.texts,
             f"{over}: {first.name} and {other.name} are validated on different texts: give one "
-            "--valid behind --",
+            "--valid after --",
         )
         if not (first.has_loss or other.has_loss):
             continue
@@ -298,7 +298,7 @@ def rungs(options: Options, start: Start) -> list[int]:
     if options.halving is None:
         return [WHOLE]
     total = start.config.max_steps
-    require(bool(total), "--halving divides the updates of a run: give --max-steps behind --")
+    require(bool(total), "--halving divides the updates of a run: give --max-steps after --")
     # a budget below --valid-every would end before the first validation
     shares = (options.halving**rung for rung in range(options.rungs - 1, 0, -1))
     budgets = [total // share for share in shares if total // share >= start.config.valid_every]

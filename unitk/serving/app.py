@@ -75,7 +75,7 @@ class Server:
         self.keys = keys
         self.write = write
         self.batcher = Batcher(self.limits.max_queue, HELD * self.limits.max_tokens)
-        self.room = batching.Room(self.limits.max_work)
+        self.budget = batching.TokenBudget(self.limits.max_work)
         self.readers = ThreadPoolExecutor(READERS, "unitk-reader")
         self.figures = Figures()
 
@@ -137,7 +137,7 @@ class Server:
             "unitk_batched_requests_total": ("Requests in them.", batcher.joined),
             "unitk_rows": ("Texts in them that have no answer.", batcher.rows),
             "unitk_waiting": ("Requests that wait to be computed.", len(batcher.waiting)),
-            "unitk_work_tokens": ("Tokens of all requests in the server.", self.room.taken),
+            "unitk_work_tokens": ("Tokens of all requests in the server.", self.budget.taken),
         }
         text = "\n".join([*self.figures.lines(gauges), ""])
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
@@ -150,9 +150,9 @@ class Server:
             return JSONResponse(listing.tell(self.services, request.path_params.get("name", "")))
 
     async def count_request(self, verb: str, request: Request) -> Response:
-        """The answer to a request, which has a part of the room until that is sent."""
+        """The answer to a request, which has a part of the token budget until that is sent."""
         answered = False
-        claim = Claim(self.room)
+        claim = Claim(self.budget)
         request.scope[RECORD].verb = verb
         try:
             response = await self.answer(verb, request, claim)
@@ -273,7 +273,7 @@ class Server:
         if size > limit:
             raise too_large
         with explain_errors(self.limits.timeout):
-            claim.resize(size)  # refused before it is sent, if there is no room
+            claim.resize(size)  # refused before it is sent, if the budget is spent
             try:
                 # counted while it is read: who announces much and sends little takes little
                 async for part in request.stream():

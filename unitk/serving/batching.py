@@ -28,9 +28,9 @@ PAUSE, PAUSES = 0.005, 20  # seconds of a pause; the most pauses before a group
 MAX_COST = 65_536  # tokens that are computed together; the decoder divides them by --max-tokens
 TURN = 0.2  # seconds after which a group has its turn, whatever the others had
 PATIENCE = 16  # steps of a larger group after which a request like it enters beside it
-SMALL = 8  # a group of this part of a batch or less has room beside a full batch, twice
+SMALL = 8  # a group of this part of a batch or less is admitted beside a full batch, twice
 MOST_PARTS = 512  # items that are looked at for a group
-OVERDUE = 128  # steps after which others do not take the room that a request waits for
+OVERDUE = 128  # steps after which others do not take the slots that a request waits for
 
 
 class Abandoned(Exception):
@@ -38,7 +38,7 @@ class Abandoned(Exception):
 
 
 class Busy(Exception):
-    """Raised when there is no room for another request."""
+    """Raised when the requests under way leave too few tokens for another one."""
 
 
 class NoMemory(Exception):
@@ -111,7 +111,7 @@ class Job:
         self.future.get_loop().call_soon_threadsafe(_set_result, self.future, answer)
 
 
-class Room:
+class TokenBudget:
     """The tokens that all requests together may occupy in the server."""
 
     def __init__(self, max_tokens: int) -> None:
@@ -120,19 +120,19 @@ class Room:
 
 
 class Claim:
-    """The part of the room that a request occupies until its answer is sent."""
+    """The part of the budget that a request occupies until its answer is sent."""
 
-    def __init__(self, room: Room) -> None:
-        self.room = room
+    def __init__(self, budget: TokenBudget) -> None:
+        self.budget = budget
         self.size = 0
         self.gone = False  # nobody waits for the answer any more
 
     def resize(self, size: int) -> None:
-        """Take `size` tokens instead; Busy if others leave no room. Alone, a request has any."""
-        others = self.room.taken - self.size
-        if others and size > self.size and others + size > self.room.max_tokens:
+        """Take `size` tokens instead; Busy if others leave too few. Alone, a request has any."""
+        others = self.budget.taken - self.size
+        if others and size > self.size and others + size > self.budget.max_tokens:
             raise Busy
-        self.room.taken = others + size
+        self.budget.taken = others + size
         self.size = size
 
     def release(self) -> None:
@@ -221,7 +221,7 @@ class Batcher:
                 return
 
     def _enter(self, now: float) -> list[JobPart]:
-        """The parts of jobs that begin as a group, if there is room for one."""
+        """The parts of jobs that begin as a group, if there are free slots."""
         if self._again:
             return [part for part in self._again.popleft() if not part.job.gone]
         with self._lock:
@@ -247,7 +247,7 @@ class Batcher:
         """The first of parts, and those of the others that are computed well with it.
 
         The parts of a search fit into a batch together, with those of all searches that run. Small
-        groups have a little room of their own, and no more if another request is `overdue`.
+        groups have a few slots of their own, and no more if another request is `overdue`.
         """
         if parts[0].job.steps is None:
             total = accumulate(part.size for part in parts)
@@ -256,20 +256,20 @@ class Batcher:
             return affordable or parts[:1]
         small = self.max_slots // SMALL
         wide = parts[0].size
-        # small groups have a room of their own, so that large ones do not keep them out
+        # small groups have slots of their own, so that large ones do not keep them out
         occupied = [group.slots for group in self.running]
         little = sum(slots for slots in occupied if slots <= small)
         large = sum(occupied) - little
-        room = self.max_slots - large - max(0, little - 2 * small)
-        if overdue or (wide > room and large):
-            room = small if little <= small else 0
-            if wide > room:
+        free = self.max_slots - large - max(0, little - 2 * small)
+        if overdue or (wide > free and large):
+            free = small if little <= small else 0
+            if wide > free:
                 return []
         chosen = parts[:1]
         # those of a similar size first: all rows are as wide as the widest one
         for part in sorted(parts[1:], key=lambda part: abs(part.size - parts[0].size)):
             wide = max(wide, part.size)
-            if wide * (len(chosen) + 1) > room:
+            if wide * (len(chosen) + 1) > free:
                 break
             chosen.append(part)
         return chosen

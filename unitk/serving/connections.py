@@ -235,13 +235,13 @@ def limit_connections(requested: int) -> int:
         soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         needed = soft
-    room = needed - OTHERS
-    if room < FEWEST:
+    available = needed - OTHERS
+    if available < FEWEST:
         least = FEWEST + OTHERS
         raise UsageError(f"the server needs {least} open files or more (ulimit -n is {soft})")
-    if room < requested:
-        log.warning("--max-connections is %d, not %d: ulimit -n is %d", room, requested, soft)
-    return room
+    if available < requested:
+        log.warning("--max-connections is %d, not %d: ulimit -n is %d", available, requested, soft)
+    return available
 
 
 class OnceAMinute(logging.Filter):

@@ -1,7 +1,7 @@
 """Which hosts and origins a server answers to: pages of other sites must not use it.
 
 A browser on this machine reaches 127.0.0.1 for any page. A site whose name is pointed there (DNS
-rebinding) counts as the server's own page, but its name stands in the header Host.
+rebinding) counts as the server's own page, but its name is in the header Host.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Guard:
     async def __call__(self, scope: Message, receive: Any, send: Any) -> None:
         """Answer, or refuse with the status 400, 403 or 421."""
         if scope["type"] == "http" and self.root:
-            if scope["path"] == self.root:  # the page's files stand beside it
+            if scope["path"] == self.root:  # the page's files are beside it
                 moved = RedirectResponse(f"{self.root}/", 307)
                 await moved(scope, receive, send)
                 return

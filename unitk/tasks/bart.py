@@ -36,12 +36,12 @@ from unitk.tasks.seq2seq import Seq2Seq
 def infill_spans(tokens: Ids, spans: Spans, shown: Ids) -> Ids:
     """Tokens with one of `shown` for each span; one that begins inside another leaves nothing."""
     start, stop = spans.T
-    depth = np.zeros(len(tokens) + 1, np.int64)  # of places behind the first one of a span
+    depth = np.zeros(len(tokens) + 1, np.int64)  # of places after the first one of a span
     np.add.at(depth, start + 1, 1)
     np.add.at(depth, stop, -1)
     read = tokens.copy()
     read[start] = shown
-    # the running sum counts the spans that a place is inside of, behind their first one
+    # the running sum counts the spans that a place is inside of, after their first one
     return read[depth.cumsum()[:-1] == 0]
 
 
@@ -115,7 +115,7 @@ class BART(Seq2Seq):
         return np.insert(read, places, shown[:zeros])
 
     def lay_out_continuation(self, before: Ids, text: Ids) -> Example:
-        """The encoder reads what stands before and a MASK, the decoder what stands before."""
+        """The encoder reads what is before and a MASK, the decoder what is before."""
         return unroll(
             self.start_decoder([np.append(before, self.vocab.mask)], before), self.protocol, text
         )

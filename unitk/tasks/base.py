@@ -45,7 +45,7 @@ class Trained:
     max_source: int | None = None  # most tokens of a source in the training of its model
     window: tuple[int | None, str] | None = None
     """If its model was trained on windows around answers: their most tokens, and their form."""
-    room: int | None = None  # positions of the architecture, where it has a table of them
+    position_limit: int | None = None  # positions of the architecture, where it has a table of them
     corpora: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """For a task that `joins` corpora: name -> the form of its labels, and then their names."""
 
@@ -97,7 +97,7 @@ class Task:
     cut: Cutter | None = None
     """How texts are cut from the corpus; None: as `--blocks` says."""
     separates: bool = True
-    """Whether a separator stands between the documents of a stream."""
+    """Whether a separator is between the documents of a stream."""
     backward: bool = False
     """Whether the task reads texts from their end to their beginning."""
     both_ways: bool = False

@@ -47,12 +47,12 @@ MARKS = (0, 0), (FIRST, INSIDE), (ENTITY_FIRST, ENTITY_INSIDE)
 def begin_units(begins: Bools, notes: Ids, marks: tuple[int, int]) -> Bools:
     """Which tokens begin a unit: a word (`begins`), or what is marked, of which the words do not.
 
-    What stands behind a marked unit begins one, also inside a word.
+    What follows a marked unit begins one, also inside a word.
     """
     first, inside = ((notes & mark) > 0 for mark in marks)
-    # a token behind a marked one that does not continue its unit
-    behind = np.append(False, (first | inside)[:-1]) & ~inside
-    return (begins & ~inside) | first | behind
+    # a token after a marked one that does not continue its unit
+    follows = np.append(False, (first | inside)[:-1]) & ~inside
+    return (begins & ~inside) | first | follows
 
 
 def choose_units(unit: Ids, share: float, rng: np.random.Generator) -> Ids:
@@ -108,7 +108,7 @@ class ERNIE(Masked):
         super().__init__(config, vocab)
         if config.dialogue:
             self.cut = Turns()
-            self.frame = 4  # C, and an S behind each of three turns
+            self.frame = 4  # C, and an S after each of three turns
         elif config.nsp:
             self.cut = SentencePairs()
             self.frame = 3
@@ -160,6 +160,6 @@ def stage_at(shares: Sequence[float], when: When, option: str) -> int:
     """The number of the stage that an update belongs to, of stages with these shares of the run."""
     step, total = when
     require(total is not None, f"--task.{option} needs the number of updates: give --max-steps")
-    # the last update of a stage is at the end of its share, not behind it
+    # the last update of a stage is at the end of its share, not after it
     done = np.cumsum(shares) / sum(shares)
     return int(np.searchsorted(done, step / (total or 1) - 1e-9))

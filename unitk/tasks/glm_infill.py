@@ -37,18 +37,18 @@ def layout(text: Ids, spans: Ids, *, mask: int, start: int, end: int, name: str)
     begins = stops - sizes
     steps = np.arange(1, stops[-1] + 1)
     within = steps - begins.repeat(sizes)  # 1, 2, 3, ... in each span
-    word = (first - 1).repeat(sizes) + within  # which is predicted; behind the last one comes E
+    word = (first - 1).repeat(sizes) + within  # which is predicted; after the last one comes E
     label = text.take(word, mode="clip")
     fed = text[word - 1]
     label[stops - 1] = end
     fed[begins] = start
     shown = text.copy()
     kept = np.ones(len(text) + 1, bool)
-    # the first place of a span has its MASK, and the place behind it is no part of it
+    # the first place of a span has its MASK, and the place after it is no part of it
     shown[first] = mask
     kept[word] = False
     kept[spans] = True
-    home = kept[:-1].cumsum() - 1  # where word i of the text stands in part A
+    home = kept[:-1].cumsum() - 1  # where word i of the text is in part A
     part_a = stay(shown[kept[:-1]], pos=np.arange(home[-1] + 1))
     part_b = stay(fed, pos=home[first].repeat(sizes), pos2=within, at=steps)
     return Example({"x": part_a + part_b}, [lm(len(part_a) + steps - 1, label, name=name)])
@@ -60,7 +60,7 @@ class GLMInfill(Task):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Task.Config):
-        """Span laws and mixture of GLM pre-training; where the blank stands in fine-tuning."""
+        """Span laws and mixture of GLM pre-training; where the blank is in fine-tuning."""
 
         mask_ratio: Share = 0.15
         """Share of the text that moves to part B in token and sentence mode (section 2.1). A
@@ -184,8 +184,8 @@ class GLMInfill(Task):
         """Part A with its blank, and the S that would begin to fill it: that slot has read all."""
         example = self.lay_out_prompt(parts)
         last = len(example.towers["x"]) - 1
-        behind = self.config.mask_place == "first"  # the parts stand before the last S of part A
-        first = last - 1 - len(self.join(parts)) if behind else int(self.config.opened)
+        parts_first = self.config.mask_place == "first"  # the parts are before the last S of part A
+        first = last - 1 - len(self.join(parts)) if parts_first else int(self.config.opened)
         return Encoded(Example(example.towers), "x", last, places_of(parts, first))
 
     def fills(self, source: list[Ids], written: Ids) -> tuple[Ids, list[Ids]]:

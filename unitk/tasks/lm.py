@@ -110,7 +110,7 @@ class LM(Task):
         end = [self.vocab.sep] if self.config.ends and last else []
         # the next text's first token, unless that text is unrelated or has an opening that asks
         asks_next = (text.carried and not opened) if last else (text.carried or not opened)
-        more = (text.before if self.backward else text.behind) if asks_next else self.start[:0]
+        more = (text.before if self.backward else text.after) if asks_next else self.start[:0]
         tokens = np.concatenate([start, self.put_in_order(text.ids), end, more]).astype(np.int64)
         return layout(tokens, unread=int(not text.carried or len(end) + len(more) > 0))
 
@@ -126,7 +126,7 @@ class LM(Task):
     def lay_out_continuation(self, before: Ids, text: Ids) -> Example:
         require(
             not (self.backward and len(before)),
-            "--task.backward: a text has no probability after what stands before it",
+            "--task.backward: a text has no probability after what comes before it",
         )
         tokens = np.concatenate([self.start, before, self.put_in_order(text)])
         # in the order of the text; where nothing opens it, the token that is read first is no label

@@ -1,6 +1,6 @@
 """UniLMv2's pseudo-masked language model.  Bao et al. 2020, arXiv 2002.12804, section 3, figure 2.
 
-Every hidden token stands three times at one position: as MASK, which everything sees and which is
+Every hidden token has three slots at one position: as MASK, which everything sees and which is
 predicted as in BERT (AE); as itself, seen by later steps; and as pseudo token P, which is predicted
 from the steps before its own (PAR).
 

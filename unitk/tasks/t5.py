@@ -12,7 +12,7 @@ each sentinel and its span.
 
 Shown and hidden parts take turns, a shown one first and a hidden one last; both are cut into parts
 uniformly. Fine-tuning is that of an encoder-decoder. MASKs of a prompt become sentinels, and what
-is written behind these fills them.
+is written after these fills them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def corrupt_spans(text: Ids, spans: Spans, sentinels: Ids) -> tuple[Ids, Ids]:
     read[first] = sentinels[: len(spans)]
     kept[hidden] = False
     kept[first] = True
-    # a hidden token stands behind the sentinels of its span and of those before
+    # a hidden token comes after the sentinels of its span and of those before
     slot = np.arange(len(hidden)) + np.arange(1, len(spans) + 1).repeat(np.diff(spans)[:, 0])
     written = np.empty(len(hidden) + len(spans), np.int64)
     marks = np.ones(len(written), bool)
@@ -65,7 +65,7 @@ class Sentinels(Seq2Seq):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Seq2Seq.Config):
-        """Sentinels, and what stands before source and target."""
+        """Sentinels, and what is before source and target."""
 
         sentinels: Positive = 100
         """Number of sentinels <extra_id_0>, <extra_id_1> and so on that are added if the vocabulary

@@ -1,6 +1,6 @@
 """UL2.  Tay et al. 2023, arXiv 2205.05131, section 3.1, table 1 and figure 3.
 
-T5's spans of three kinds; a mode symbol stands in front of what is read.
+T5's spans of three kinds; a mode symbol is in front of what is read.
 
     text     a  b  c  d  e  f        mode S: the rest of the text is written
              enc                     dec

@@ -382,7 +382,7 @@ def parse_weighted(text: str) -> tuple[Path, float]:
         number = -1.0
     require(
         0 < number < float("inf"),
-        f"--data {text}: what stands after = is a weight above 0, got {weight!r}",
+        f"--data {text}: what follows = is a weight above 0, got {weight!r}",
     )
     return fields.local(path, "--data"), number
 

@@ -411,7 +411,7 @@ def events(trainer: Trainer) -> Generator[Event, None, None]:
         finally:
             if ranks.leads:
                 trainer.start.run.describe(report.readme(trainer))
-                if not trainer.saver.behind:
+                if not trainer.saver.not_mirrored:
                     trainer.saver.mirror(at.step)
                 for line in report.last_lines(trainer):
                     log.info("%s", line)

@@ -168,7 +168,7 @@ class Run:
 def begin(start: Start, device: torch.device, ranks: Ranks) -> tuple[Model, Base | None]:
     """Make the model of a run on the device, with its initial or restored weights.
 
-    What its adapter stands on is returned too, if it has one.
+    The base of its adapter is returned too, if it has one.
     """
     config = start.config
     parts = start.parsed.components

@@ -1,4 +1,4 @@
 """A file a verb of the command line: its options, and a function of them (`unitk/api/verb.py`).
 
-`unitk.preprocess`, `train` and `evaluate` stand beside the verb whose options they have.
+`unitk.preprocess`, `train` and `evaluate` are defined beside the verb whose options they have.
 """

@@ -184,7 +184,7 @@ def _score_registered(options: Options) -> dict[str, Score]:
     for metric in options.metric:
         name, at, depth = metric.partition("@")
         counted = not at or (depth.isdecimal() and int(depth) > 0)
-        require(counted, f"--metric {metric}: a number from 1 stands behind the @")
+        require(counted, f"--metric {metric}: a number from 1 follows the @")
         score = registry.get("metric", name, "--metric")
         limit = int(depth) if at else None
         scored = score(metric, options.hypotheses, options.references, limit)

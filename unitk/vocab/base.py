@@ -100,18 +100,18 @@ class Vocab:
     @functools.cached_property
     def sentinels(self) -> list[int]:
         """The ids of T5's sentinels <extra_id_0>, <extra_id_1>, ..., if the vocabulary has them."""
-        behind = {name: self.model.size + number for number, name in enumerate(self.added)}
+        added_ids = {name: self.model.size + number for number, name in enumerate(self.added)}
         sentinels: list[int] = []
         while True:
             name = f"<extra_id_{len(sentinels)}>"
-            index = behind.get(name, self.model.find(name))
+            index = added_ids.get(name, self.model.find(name))
             if index is None:
                 return sentinels
             sentinels.append(index)
 
     @property
     def about_normalization(self) -> str:
-        """`; it reads A as a, ﬁ as fi` behind a description; "" if it reads texts as they are."""
+        """`; it reads A as a, ﬁ as fi` after a description; "" if it reads texts as they are."""
         alike = [
             f"{text} as {other}"
             for text, other in NORMALIZED.items()

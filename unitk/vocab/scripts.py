@@ -1,7 +1,7 @@
 """Borders of words and sentences in any script, from the properties of Unicode.
 
 All patterns are of the package `regex`, which knows these properties, and are joined by its
-version 1: a set may stand inside another one.
+version 1: a set may be inside another one.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ STOP = regex.compile(
     # these need a blank and the beginning of a sentence; and no title or initial before a dot
     rf"(?<=[.!?])\p{{SB=Close}}*\s+(?=[\p{{SB=Close}}¿¡]*{BEGIN})"
     rf"(?<!\b(?:Mr|Mrs|Ms|Dr|St|{INITIAL})\.\s)"
-    # a sure stop needs nothing behind it but may have closing quotes
+    # a sure stop needs nothing after it but may have closing quotes
     rf"""|(?<={SURE})(?:\s*{SURE})*["'\p{{Pe}}\p{{Pf}}]*)""",
     regex.V1,
 )
-"""The end of a sentence, with the blanks behind it."""
+"""The end of a sentence, with the blanks after it."""

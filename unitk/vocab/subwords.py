@@ -250,7 +250,7 @@ def fields(message: bytes) -> Iterable[tuple[int, Any]]:
         if key & 7 == 0:
             yield key >> 3, varint()  # the key is the field's number and three bits of its kind
         else:
-            kind = key & 7  # 1, 5: of a fixed size; 2: the size stands before it
+            kind = key & 7  # 1, 5: of a fixed size; 2: the size is before it
             size = varint() if kind == 2 else {1: 8, 5: 4}.get(kind, len(message))
             if at + size > len(message):
                 raise IndexError

@@ -30,7 +30,7 @@ class Tokenizers(VocabModel):
 
     Added tokens are found in a text as the library finds them, except for those that are `plain`:
     unitk's own symbols, which a text only spells. By default, all special ones are plain, and
-    always if `SPLITS` stands in the file.
+    always if the file has `SPLITS`.
     """
 
     kind = "tokenizers"

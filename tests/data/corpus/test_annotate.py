@@ -142,7 +142,7 @@ def test_the_longest_form_is_marked_and_each_character_of_chinese_is_a_unit(tmp_
 
     text = "a new york city hall, new-york new york 在北京市"
     notes = "".join(map(str, notes_of(f"phrases={tmp_path / 'f'}", text)))
-    # the longest form may end behind the text
+    # the longest form may end after the text
     assert notes_of(f"phrases={tmp_path / 'f'}", "a new york") == [0, 0, 1, *[2] * 7]
     expected = text.replace("new york city", "1222222222222", 1).replace("new york", "12222222")
     expected = expected.replace("北京", "12")

@@ -93,7 +93,7 @@ def test_numbers(make):
     assert corpus.values.dtype == np.float32 and corpus.labels == []
 
 
-def test_tags_stand_at_their_words(make, toy_vocab):
+def test_tags_are_at_their_words(make, toy_vocab):
     words = [line.split() for line in toy_lines(4)]
     records = [{"w": some, "t": [f"T{len(word) % 3}" for word in some]} for some in words]
     corpus = make(records, "w,t", labels="tags")

@@ -339,7 +339,7 @@ def test_what_a_given_vocabulary_normalizes_is_said(here, capsys, normalization,
     assert (ids, said) == ("vocabulary: 60 ids", alike)
 
 
-def test_words_stand_between_blanks():
+def test_words_are_between_blanks():
     for text in ("", " ", "a", " a", "a ", "a  b\tc\n\nd ", "中 é\u00a0x"):
         expected = len(text.replace("\u00a0", "_").split())  # a hard blank joins
         assert count_words(f"{text}\n".encode()).sum() == expected, text
@@ -351,7 +351,7 @@ def test_words_of_a_text_of_several_lines_are_those_of_one_sentence(vocab):
     block = PairBlock(Path("q.json"), 0, [pair])
     source, target = encode.encode_block(open_vocab(vocab), block, None).sides
     assert source.words.tolist() == [4, 2] and target.words.tolist() == [3]
-    assert (source.num_bytes, target.num_bytes) == (23, 11)  # a newline behind each sentence
+    assert (source.num_bytes, target.num_bytes) == (23, 11)  # a newline after each sentence
 
 
 @pytest.mark.parametrize(

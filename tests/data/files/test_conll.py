@@ -56,7 +56,7 @@ def test_tabs_alone_end_columns_where_there_are_some(tmp_path):
 
 
 @pytest.mark.parametrize("comment", ["# id 7f2\tdomain=en", "# text = a b c d e", "#", "# a = b"])
-def test_comments_stand_before_the_first_word(tmp_path, comment):
+def test_comments_come_before_the_first_word(tmp_path, comment):
     text = (
         f"{comment}\n# _ _ O\nRob _ _ B-PER\n# _ _ O\n\n{comment}\n\n-DOCSTART- -X- O O\n\nx y z O"
     )

@@ -91,6 +91,6 @@ def test_commas_are_explained_where_a_name_was_cut_at_one(tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError, match="--input Oslo: .*; commas"):
         expand(("Oslo", "Norway.txt"), "--input")
-    for names in (("a", "b"), ("a.txt", "b.txt")):  # two files, each behind its --input
+    for names in (("a", "b"), ("a.txt", "b.txt")):  # two files, each after its --input
         with pytest.raises(DataError, match="^(?!.*commas)"):
             expand(names, "--input")

@@ -1,4 +1,4 @@
-"""Questions of SQuAD's json, and where their answers stand."""
+"""Questions of SQuAD's json, and where their answers are."""
 
 import gzip
 import json
@@ -40,7 +40,7 @@ def test_squad_asks_for_the_first_answer(tmp_path):
     ("start", "focus"),
     [(11, (9, 12)), (2, (0, 3)), (None, (0, 3)), (3, (0, 3)), (-5, (0, 3))],
 )
-def test_an_answer_stands_where_it_is_said_to_or_near_it(tmp_path, start, focus):
+def test_an_answer_is_where_it_is_said_to_be_or_near_it(tmp_path, start, focus):
     question = {"question": "Who?", "answers": [{"text": "Ann", "answer_start": start}]}
     tree = squad(context="  Ann, not Annie", qas=[question])
     (found,) = read_squad(write(tmp_path / "x.json", json.dumps(tree)))
@@ -116,7 +116,7 @@ def test_right_answers_need_no_place(tmp_path):
     assert [one.label for one in found] == [["Ann", "Bob"], ["nowhere"], []]
 
 
-def test_an_answer_may_stand_nowhere(tmp_path):
+def test_an_answer_may_be_nowhere(tmp_path):
     question = {"question": "Who?", "answers": [{"text": "Carl"}]}
     (found,) = read_squad(write(tmp_path / "x.json", json.dumps(squad(qas=[question]))))
     assert found.focus is None

@@ -65,7 +65,7 @@ def test_a_quoted_cell_of_csv_has_any_line_end(tmp_path, cell):
     ("data", "told"),
     [
         ('text,id\na,1\n"b,1\n', "line 3: no CSV (a quote is opened and not closed)"),
-        ('text,id\n"a"b,1\n', "line 2: no CSV (a cell goes on behind its closing quote;"),
+        ('text,id\n"a"b,1\n', "line 2: no CSV (a cell goes on after its closing quote;"),
         ("text,id\na\rb,1\n", "line 2: no CSV (a carriage return in a cell without quotes)"),
         ("text,id\ra,1\r", "lines end in carriage returns (\\r) alone, not in newlines; `tr"),
     ],

@@ -139,7 +139,7 @@ SENTENCES = [
     PASSAGE[:19],
     PASSAGE[13:],
 ]
-"""Each one, and two that an answer may stand in."""
+"""Each one, and two that an answer may be in."""
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def test_a_text_ends_in_a_word_or_not(toy_vocab, text, within):
 
 
 def test_the_first_word_is_the_most_probable_that_is_allowed(lm):
-    """Batches hold both kinds of text; words behind the first are free."""
+    """Batches hold both kinds of text; words after the first are free."""
     vocab = lm.vocab
     inside = [*word_rules(GenerateConfig(begin_word=True), vocab).inside]
     texts = ["lami", "lami.", "soto lami na", "lami na."]

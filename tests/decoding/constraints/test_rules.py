@@ -215,7 +215,7 @@ def test_beginnings_equal_brute_force_and_forced_decoding(toy, name):
             assert_near(one.log_prob, case.score(prompt, one.ids))
 
 
-def test_a_beginning_stands_whatever_the_rules(toy):
+def test_a_beginning_is_kept_whatever_the_rules(toy):
     case = toy.Case("shift", words=6, scale=0.6)
     prompts = case.prompts(3)
     config = GenerateConfig(beam=2, max_len=6, min_len=5, no_repeat_ngram_size=1)

@@ -1,4 +1,4 @@
-"""Inputs of files know where they stand."""
+"""Inputs of files know where they are."""
 
 import pytest
 

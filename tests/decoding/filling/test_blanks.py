@@ -52,7 +52,7 @@ def test_the_best_text_is_that_of_all_searches(filler, reader):
     assert best.text == min(every, key=every.get)
 
 
-def test_words_that_stand_in_the_text_come_after_all_others(filler):
+def test_words_of_the_text_come_after_all_others(filler):
     texts = "light, water and water", "light, water and air", "light, water and Water", "a, b and a"
     [[some]] = filler.infill(TEXT, beam=2)
     scores = np.array([-1.0]), np.array([-1.0, -2.0]), np.array([-2.0]), np.array([-9.0])

@@ -179,7 +179,7 @@ def test_bad_input_is_one_line(tmp_path, read, line, message):
         read([path])
 
 
-def test_blanks_stand_before_what_follows(tmp_path):
+def test_blanks_belong_to_what_follows(tmp_path):
     path = tmp_path / "x.jsonl"
     rows = [
         {"context": "a", "choices": ["b", "c d"], "label": 1},

@@ -157,7 +157,7 @@ def test_a_shifted_token_is_read_at_the_slot_before(made, words):
         assert_near(found[i], table(model, example)[0, word])
 
 
-def test_glm_reads_what_stands_before_in_one_direction(made):
+def test_glm_reads_what_comes_before_in_one_direction(made):
     """A text's probability after others is that of all after the first one, less that of theirs."""
     model, task = made("glm_infill", unidirectional=True)
     first, before, text = np.split(task.words[:9], [1, 5])

@@ -20,7 +20,7 @@ from unitk.decoding.fit import fill_up, round_to_grid
 from unitk.decoding.steps import reader
 from unitk.errors import NonFiniteError, UsageError
 from unitk.kernels import capture, products
-from unitk.kernels.capture import Memory, Recorded, Shelf
+from unitk.kernels.capture import LRUCache, Memory, Recorded
 from unitk.models import stack
 from unitk.slots import BORN, DOC, NEVER
 from unitk.verbs.generate import Options
@@ -191,17 +191,17 @@ def test_a_batch_is_filled_up(toy):
 
 
 def test_what_is_kept_is_bounded_and_goes_with_the_model(toy, recorder, monkeypatch):
-    shelf = Shelf[str](room=10)
+    cache = LRUCache[str](max_bytes=10)
     for name in "abc":
-        shelf.put(name, name, 4)
-    assert [shelf.take("a"), *shelf.kept, shelf.take("c")] == [None, "b", "c", "c"]
-    shelf.put("large", "large", 40)
-    assert [*shelf.kept] == ["large"]
+        cache.put(name, name, 4)
+    assert [cache.take("a"), *cache.kept, cache.take("c")] == [None, "b", "c", "c"]
+    cache.put("large", "large", 40)
+    assert [*cache.kept] == ["large"]
 
-    monkeypatch.setattr(capture, "room", lambda device: 1)
+    monkeypatch.setattr(capture, "memory_limit", lambda device: 1)
     case = toy.Case("shift", words=8)
     write(case, case.prompts(9), replace(BEAM, max_tokens=200))
-    assert [len(kept.shelf.kept) for kept in capture.KEPT.values()] == [1]
+    assert [len(kept.cache.kept) for kept in capture.KEPT.values()] == [1]
     del case
     gc.collect()
     assert not capture.KEPT
@@ -222,11 +222,11 @@ def test_what_went_wrong_leaves_nothing(toy, recorder):
     write(case, case.prompts(2), BEAM)
     good = case.model.decoder.norm.weight.clone()
     [kept] = capture.KEPT.values()
-    assert kept.shelf.kept
+    assert kept.cache.kept
     case.model.decoder.norm.weight.fill_(torch.nan)
     with pytest.raises(NonFiniteError):
         write(case, case.prompts(2), BEAM)
-    assert not kept.shelf.kept
+    assert not kept.cache.kept
     case.model.decoder.norm.weight.copy_(good)
     assert_recording_changes_nothing(recorder, case, case.prompts(2), BEAM)
 

@@ -117,7 +117,7 @@ def test_equal_outputs_are_kept_once_as_long_as_there_are_others(protocol: Proto
 
 
 def test_words_that_are_repeated_cost_rank(protocol: Protocol):
-    """By hand: "Grey left! Grey left" repeats 2 of 4 words, and 3 of 4 behind a "Grey"."""
+    """By hand: "Grey left! Grey left" repeats 2 of 4 words, and 3 of 4 after a "Grey"."""
     again, fresh = written("Grey left ! Grey left", gain=-1), written("The cat sat .", gain=-2)
     for cost, source, wanted in [
         (0, "GREY", again),

@@ -63,7 +63,7 @@ def test_vectors_of_a_model_are_means_of_its_states(base):
         pieces = base.vocab.pieces(ids)
         own = [1 + i for i, piece in enumerate(pieces) if piece.strip("▁Ġ ") == "river"]
         assert own or "river" not in "".join(pieces)  # a token of its own
-        each += [x[i] for i in own]  # behind [CLS]
+        each += [x[i] for i in own]  # after [CLS]
     assert found["river"] == pytest.approx(np.mean(each, axis=0), rel=1e-4, abs=1e-5)
     small = EmbedConfig(layer=2, max_tokens=12)
     again = find_vectors(*given[:3], small, Occurrences(least=2, reduce="mean"))

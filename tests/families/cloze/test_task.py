@@ -102,7 +102,7 @@ def test_patterns_are_those_of_the_papers(name, number, parts, text, answers):
 
 
 @pytest.mark.parametrize(("question", "joiner"), [("cause", " because"), ("effect", ", so")])
-def test_copas_choices_stand_in_its_pattern(question, joiner):
+def test_copas_choices_are_in_its_pattern(question, joiner):
     parts = "The man slept.", "It was dark.", "He ate!", question
     answers = ["it was dark", "he ate"]
     text = f'"it was dark" or "he ate"? The man slept{joiner} [M].'
@@ -243,7 +243,7 @@ def test_the_longest_field_is_cut(folder, toy_vocab, layout):
     task = made(folder, toy_vocab, layout, "choices")
     choices = [ids(toy_vocab, "na ba"), ids(toy_vocab, "teto")]
     long = ids(toy_vocab, " ".join(TEXTS * 9))
-    task = task.with_trained(room=24)
+    task = task.with_trained(position_limit=24)
     slots = task.lay_out([long, *choices]).towers["x"]
     assert slots.pos.max() < 24
     assert slots.token[1:9].tolist() == long[:8].tolist()
@@ -253,7 +253,7 @@ def test_the_longest_field_is_cut(folder, toy_vocab, layout):
         parts = [long[:size], *choices]
         count = len(task.lay_out(parts).towers["x"])
         assert count <= task.pair_slots(sum(map(len, parts)), 0, 3)
-    task = task.with_trained(room=2)
+    task = task.with_trained(position_limit=2)
     with pytest.raises(DataError, match="line 3: .*pattern.*tokens too long"):
         task.lay_out([long, *choices])
 

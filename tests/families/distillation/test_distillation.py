@@ -155,7 +155,7 @@ def test_attention_is_what_the_model_attends_to(arch, causal):
 
 
 def test_states_of_the_first_slots_alone_are_compared():
-    """Two texts stand in one row, so that not every first slot is that of a row."""
+    """Two texts are in one row, so that not every first slot is that of a row."""
     rng, teacher, model = np.random.default_rng(0), network(seed=1), network(seed=2)
     rows = [[stay(rng.integers(5, V, n), np.arange(n)) for n in row] for row in ((9, 14), (5,))]
     made = [[Example({"x": one}, [lm([1], one.token[1:2])]) for one in row] for row in rows]

@@ -139,9 +139,9 @@ def test_the_variance_may_be_one(texts):
     assert learned.logvar.any()
 
 
-def test_towers_and_their_room():
+def test_towers_and_their_positions():
     config = preset("optimus_base")
-    assert config.tower("enc").max_positions == config.room == 512
+    assert config.tower("enc").max_positions == config.position_limit == 512
     assert config.tower("dec").max_positions == 1023
     assert replace(config, dropout=0.3).tower("enc").dropout == 0.3
 

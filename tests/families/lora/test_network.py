@@ -132,7 +132,7 @@ def test_it_is_put_where_it_is_named(on, parts):
     assert sum("ffn.up" in name for name in found) == (1 if "layers.0" in on else 2 * (on == "ffn"))
 
 
-def test_both_towers_and_what_stands_between_them():
+def test_both_towers_and_what_is_between_them():
     names = [name for name, _ in built("bart_tiny", lora()).named_parameters()]
     found = {name.split(".lora_")[0].replace(".1.", ".0.") for name in names if ".lora_" in name}
     own = {"attention.qkv", "attention.out", "ffn.up", "ffn.down"}

@@ -95,12 +95,12 @@ def test_a_sentence_belongs_to_the_text_around_it(task, toy_vocab):
 
 
 def test_each_text_is_cut_to_the_positions_by_itself(toy_vocab):
-    task = Contrastive(Contrastive.Config(negatives=2), toy_vocab).with_trained(room=10)
+    task = Contrastive(Contrastive.Config(negatives=2), toy_vocab).with_trained(position_limit=10)
     source, target = words(4, 30, 8), *words(9)
     x = task.finetune(source, target, RNG).towers["x"]
     assert [(x.doc == n).sum() for n in range(4)] == [6, 10, 10, 10]
     assert x.token[x.doc == 2].tolist() == [toy_vocab.cls, *source[1][:8], toy_vocab.sep]
-    joined = Contrastive(Contrastive.Config(), toy_vocab).with_trained(room=10)
+    joined = Contrastive(Contrastive.Config(), toy_vocab).with_trained(position_limit=10)
     x = joined.finetune([source[0], source[1]], target, RNG).towers["x"]
     assert x.token[x.doc == 0].tolist()[:6] == [toy_vocab.cls, *source[0], toy_vocab.sep]
     assert [(x.doc == n).sum() for n in range(2)] == [10, 10]
@@ -190,7 +190,7 @@ def test_what_does_not_fit_is_named(task, toy_vocab, batch, model):
     with pytest.raises(UsageError, match="--criterion contrastive .*--task"):
         ContrastiveConfig().build(toy_vocab).counts(replace(batch, inputs={}))
     with pytest.raises(DataError, match="^1 positions"):
-        task.with_trained(room=1).finetune(words(4), *words(3), RNG)
+        task.with_trained(position_limit=1).finetune(words(4), *words(3), RNG)
     with pytest.raises(UsageError, match=r"--criterion\.widths must rise"):
         ContrastiveConfig(widths=(64, 16))
     with pytest.raises(UsageError, match=r"--criterion\.widths: .* 64 .* 65"):

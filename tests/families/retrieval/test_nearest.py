@@ -31,7 +31,7 @@ def test_found_are_the_first_of_all_sorted(size, most):
 
 
 def test_an_empty_query_is_near_to_nothing():
-    """Whatever stands beside it, and in whatever block."""
+    """Whatever is beside it, and in whatever block."""
     texts = np.eye(3, dtype=np.float32)
     scores, _ = rank_nearest(np.array([[0, 0, 0], [0, 1, 0]]), (texts[:2], texts[2:]), 2)
     assert np.isinf(scores[0]).all() and scores[1].tolist() == [1, 0]

@@ -38,11 +38,11 @@ def test_copies_have_names_alone(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("Q1 1 2\nQ2 1\n", "line 2: a name and 2 finite numbers must stand here, got 1"),
-        ("2 3\nQ1 1 2\n", "line 2: a name and 3 finite numbers must stand here, got 2"),
-        ("Q1\nQ2\n", "line 1: a name and 1 finite numbers must stand here, got 0"),
-        ("Q1 1 2\n\nQ2 1 2\n", "line 2: a name and 2 finite numbers must stand here, got 0"),
-        ("Q1 1 nan\n", "line 1: a name and 2 finite numbers must stand here, got 2"),
+        ("Q1 1 2\nQ2 1\n", "line 2: a name and 2 finite numbers are needed here, got 1"),
+        ("2 3\nQ1 1 2\n", "line 2: a name and 3 finite numbers are needed here, got 2"),
+        ("Q1\nQ2\n", "line 1: a name and 1 finite numbers are needed here, got 0"),
+        ("Q1 1 2\n\nQ2 1 2\n", "line 2: a name and 2 finite numbers are needed here, got 0"),
+        ("Q1 1 nan\n", "line 1: a name and 2 finite numbers are needed here, got 2"),
         ("Q1 one two\n", "line 1: not a name and the numbers of its vector"),
         ("Q1 1\nQ2 2\nQ1 3\n", "line 3: Q1 has a vector in line 1"),
         ("1 2\n", "there is no vector in it"),
@@ -74,7 +74,7 @@ def test_names_are_found_as_whole_words_and_the_longest_first(tmp_path, vocab):
 
 
 def test_errors_of_names(tmp_path, vocab):
-    with pytest.raises(DataError, match="f, line 2: .*name.*stand"):
+    with pytest.raises(DataError, match="f, line 2: .*name.*entity"):
         Forms(str(written(tmp_path / "f", "York\tQ1\nNew York Q2\n")), vocab)
     with pytest.raises(UsageError, match="--task.linker forms needs.*names"):
         Forms("", vocab)

@@ -125,7 +125,7 @@ def test_a_text_without_entities_is_read_as_by_the_release(released, tmp_path):
 
 
 def test_a_text_with_entities_is_read_as_by_the_release(released, tmp_path):
-    """Also behind another text of its row."""
+    """Also after another text of its row."""
     w, there = released
     found = load(to_unitk("thu_ernie", there, tmp_path / "ours")).model
     config = replace(found.config, heads=(*found.config.heads, f"{CANDIDATES}:{ENTITIES}"))

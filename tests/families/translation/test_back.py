@@ -162,7 +162,7 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_been(start, tmp_path, more):
     assert all(torch.equal(tensor, parts[name]) for name, tensor in whole.items())
 
 
-def test_room_limits_a_translation(run):
+def test_positions_limit_a_translation(run):
     model, criterion, drawn, vocab = run
     with torch.no_grad():
         model.heads.lm.bias[vocab.sep] -= 100  # it never ends

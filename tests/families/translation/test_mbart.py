@@ -1,4 +1,4 @@
-"""mBART: where languages stand, what is refused, and transformers' ids, logits and outputs."""
+"""mBART: where languages are, what is refused, and transformers' ids, logits and outputs."""
 
 import json
 

@@ -187,7 +187,7 @@ def plain(kind, model, example, among):
 
 
 @pytest.mark.parametrize("dense", ["gelu", "transform"])
-def test_what_stands_before_a_linear_map(dense):
+def test_what_comes_before_a_linear_map(dense):
     """Of heads over texts, over single slots and over spans, by hand."""
     heads = ("class:x:3", "tag:x:3", "span:x")
     config = replace(archs.preset("bert_tiny"), heads=heads, head_dense=dense)

@@ -63,7 +63,7 @@ def test_concat_pools_the_states_that_gradients_reach(toy_vocab, opening):
         assert_near(head.out(head.inner(vector)).detach(), found[row, None].detach())
 
 
-def test_what_stands_behind_a_text_changes_nothing(asked):
+def test_what_follows_a_text_changes_nothing(asked):
     for kind in (Concat, Attend):
         torch.manual_seed(1)
         head = kind(ModelConfig(width=8, num_heads=1), 20, 3).eval()

@@ -144,7 +144,7 @@ def test_heads_read_the_layers_of_both_directions(toy_vocab):
             given = x, batch.towers[name], batch.sight[name], {}, own
             model.tower(name).read(*given)
         share = torch.tensor([0.3, -1.0, 0.5]).softmax(0)
-        for row, slot in enumerate((1, 3)):  # C stands before the first word
+        for row, slot in enumerate((1, 3)):  # C is before the first word
             each = [torch.cat([layers["fwd"][k], layers["bwd"][k]], -1)[0, slot] for k in range(3)]
             each = [(one - one.mean()) / (one.var(correction=0) + 1e-5).sqrt() for one in each]
             mixed = 1.7 * sum(s * one for s, one in zip(share, each, strict=True))

@@ -80,7 +80,7 @@ def test_chunks_have_the_gradients_of_stretches_whose_state_is_carried(name, chu
                 made["x"].square().sum().backward()
     assert found.keys() >= {"layers.0.weight_hh", "layers.1.weight_ih", "embed.tokens.weight"}
     for key, one in other.named_parameters():
-        # the map behind the layers (siatl) learns from all states, far ones being constants
+        # the map after the layers (siatl) learns from all states, far ones being constants
         if key in found and not (chunks and key.startswith("map.")):
             assert_near(found[key], one.grad)
 
@@ -151,7 +151,7 @@ def test_each_dropout_changes_training_alone(kind):
         assert_near(found[found != 0], 2 * plain[found != 0])
 
 
-def test_a_dropped_word_is_dropped_wherever_it_stands():
+def test_a_dropped_word_is_dropped_wherever_it_occurs():
     model = built("awd_lstm_tiny", embedding_dropout=0.5)
     batch = collate([[layout(np.append(np.tile(np.arange(2, 42), 3), 0))]]).to("cpu")
     with torch.no_grad():

@@ -280,7 +280,7 @@ def test_slow_updates_are_shown_before_their_event_is_due(tmp_path, monkeypatch,
     assert [event["step"] for event in read_events(tmp_path / "a" / "log.jsonl")] == [200]
 
 
-def test_a_line_that_stands_there_is_not_shown_again(tmp_path, monkeypatch, caplog):
+def test_a_line_that_was_shown_is_not_shown_again(tmp_path, monkeypatch, caplog):
     """The last update of a run is an event; it may have been slow enough to be shown before."""
     caplog.set_level("INFO")
     now = 0.0

@@ -1,4 +1,4 @@
-"""Answers that stand in their own inputs: targets in sources, and words that give classes away.
+"""Answers that occur in their own inputs: targets in sources, and words that give classes away.
 
 Layouts hide what they ask for; this looks for the same in what the user's records say.
 """
@@ -18,7 +18,7 @@ from unitk.data.corpus.folders import corpus_vocab, open_corpus
 from unitk.registry import register
 from unitk.vocab.base import Vocab
 
-WORDS = 4  # of a target: shorter ones may stand in a source by chance
+WORDS = 4  # of a target: shorter ones may occur in a source by chance
 MOST = 0.5  # share of targets in their sources beyond which they are given away
 SURE = 0.95  # share of a class that has a word, and share of a word that is in the class
 FEW = 20  # records of a class that a word must be in
@@ -27,7 +27,7 @@ RECORDS = 20_000  # of a corpus that are looked at, the first ones
 
 @register("check", "answers")
 def check_answers(subjects: Subjects) -> Findings:
-    """Whether targets stand in their sources, or a word gives away the class of a text."""
+    """Whether targets occur in their sources, or a word gives away the class of a text."""
     for split in subjects.all_splits():
         for name, place in split_corpora(split):
             corpus = open_corpus(place)
@@ -58,7 +58,7 @@ def first_texts(corpus: Corpus, vocab: Vocab) -> HashedTexts:
 
 
 def judge_targets(subject: str, corpus: Pairs, vocab: Vocab) -> Finding:
-    """How many targets stand in their sources as they are, beside other words."""
+    """How many targets occur word for word in their sources, among other words."""
     sources, targets = (first_texts(side, vocab) for side in corpus.sides)
     inside = copies = asked = 0
     example = ""
@@ -72,14 +72,14 @@ def judge_targets(subject: str, corpus: Pairs, vocab: Vocab) -> Finding:
         copies += stands and len(source) == len(target)
         inside += stands and len(source) > len(target)
         example = example or f" (pair {number + 1})" * (stands and len(source) > len(target))
-    text = f"{inside} of {asked} targets stand in their sources{example}"
+    text = f"{inside} of {asked} targets occur in their sources{example}"
     text += f", beside {copies} that are their sources" if copies else ""
     status: Status = "FAULT" if inside > MOST * max(asked, 1) else "ok"
     return Finding(status, "answers", subject, text, {"targets": asked, "inside": inside})
 
 
 def stands_in(part: bytes, whole: bytes) -> bool:
-    """Whether hashes of 8 bytes stand in others, one after the other."""
+    """Whether hashes of 8 bytes occur in others, one after the other."""
     at = whole.find(part)
     while at >= 0 and at % 8:
         at = whole.find(part, at + 1)

@@ -137,7 +137,7 @@ class Known:
         return order[hit], place[hit]
 
     def places_of(self, hashes: Hashes) -> Ids:
-        """All places at which one of these hashes stands."""
+        """All places of these hashes."""
         _, first = self.spans_of(hashes)
         return expand_spans(first, self.times[first])
 

@@ -1,6 +1,6 @@
 """Texts as hashes of their words, so that case, blanks, marks and pieces do not tell them apart.
 
-The letters of all tokens stand in one array, with a gap where two words meet. Only the pieces of a
+The letters of all tokens are in one array, with a gap where two words meet. Only the pieces of a
 vocabulary are spelt out in Python, each once.
 """
 
@@ -169,9 +169,9 @@ def hash_texts(texts: HashedTexts) -> tuple[Hashes, Hashes]:
     sums = np.append(np.uint64(0), np.cumsum(weighted))
     whole = sums[texts.bounds[1:]] - sums[starts]
     before = sums[:-1] - np.repeat(sums[starts], lengths)
-    # what stands behind the word moves to the place before
-    behind = (np.repeat(whole, lengths) - before - weighted) * INVERSE
-    return mix_bits(whole), mix_bits(before + behind)
+    # what follows the word moves to the place before
+    after = (np.repeat(whole, lengths) - before - weighted) * INVERSE
+    return mix_bits(whole), mix_bits(before + after)
 
 
 def join_texts(parts: Iterable[HashedTexts]) -> HashedTexts:

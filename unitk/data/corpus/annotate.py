@@ -1,6 +1,6 @@
 """Annotators (`unitk preprocess --annotate`): one byte for each token, which tasks read.
 
-An annotator is registered as kind `annotator`. It is built from the path behind NAME= (or None),
+An annotator is registered as kind `annotator`. It is built from the path after NAME= (or None),
 and then maps a sentence, its ids and the vocabulary to bytes. 0 means no annotation. The bytes of
 several annotators are joined by a bitwise or.
 """

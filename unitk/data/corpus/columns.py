@@ -158,20 +158,20 @@ class SpanColumn(Form):
 class Classes(Form):
     """A row for each class of a record."""
 
-    behind: ClassVar[int | slice] = 1  # where the numbers behind the record stand
+    numbers: ClassVar[int | slice] = 1  # where the numbers after the record are
 
     def rows(self, label: Label, record: int, number: Callable[[str], int]) -> list[float]:
         return [value for name in label for value in (record, number(name))]
 
     def of(self, rows: Rows, documents: Ids, record: int) -> Rows:
         low, high = np.searchsorted(rows[:, 0], [record, record + 1])  # sorted by record
-        return rows[low:high, self.behind]
+        return rows[low:high, self.numbers]
 
 
 class Links(Classes):
     """A row for each entity that is named in the last part of a record."""
 
-    behind = slice(1, None)
+    numbers = slice(1, None)
 
     def names(self, label: Label) -> Label:
         return [name for _, _, name in label]

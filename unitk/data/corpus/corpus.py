@@ -340,7 +340,7 @@ def write_manifest(folder: Path, about: dict[str, Any]) -> None:
     """Write `about`, with the size and SHA-256 of every file in the folder."""
     entries = {}
     for name, path in files.below(folder).items():
-        side = path.parent / MANIFEST  # what stands there of a side of pairs has been hashed
+        side = path.parent / MANIFEST  # what is there of a side of pairs has been hashed
         known = read_json(side)["files"] if side.is_file() and path.parent != folder else {}
         entries[name] = known.get(path.name) or files.entry(path)
     sources = {"sources": fetched} if fetched else {}

@@ -63,7 +63,7 @@ class EncodedBlock:
     labels: list[tuple[Any, str]] = field(default_factory=list)
     """The label of each record, spans in tokens, and the place of the record for errors."""
     skipped: int = 0  # empty records
-    moved: int = 0  # answers that stand elsewhere than the file says
+    moved: int = 0  # answers that are elsewhere than the file says
     symbols: Counter[str] = field(default_factory=Counter)
     """Sentences of a text that are the spelling of a symbol."""
 

@@ -395,7 +395,7 @@ class PartTally:
         if self.skipped:
             announce(f"  empty records skipped: {self.skipped:,}")
         if self.moved:
-            announce(f"  answers corrected: {self.moved:,} did not stand at their answer_start")
+            announce(f"  answers corrected: {self.moved:,} did not match their answer_start")
 
 
 def _describe(

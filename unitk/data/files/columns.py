@@ -156,7 +156,7 @@ def order_by_id(predictions: list[Read], questions: Sequence[Read]) -> list[Read
             return [of_id[key] for key in ids]
         differing = next(pair for pair in zip(predicted, ids, strict=True) if len({*pair}) > 1)
         log.warning(
-            "ids differ from the references', or stand twice: their order counts (%s, %s)",
+            "ids differ from the references', or are given twice: their order counts (%s, %s)",
             *differing,
         )
     return predictions

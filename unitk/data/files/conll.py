@@ -1,4 +1,4 @@
-"""Columns of words, in CoNLL's formats: a word a line, and a blank line behind each sentence."""
+"""Columns of words, in CoNLL's formats: a word a line, and a blank line after each sentence."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def parse_block(block: Block, reading: Separators) -> ParsedBlock:
         sizes = _sizes(split)
     if reading.documents == "line" or not sentences:
         return ParsedBlock(sentences, sizes, False, text_of(block))
-    # runs of filled lines: 0 -> 1 where a document begins, 1 -> 0 behind its end
+    # runs of filled lines: 0 -> 1 where a document begins, 1 -> 0 after its end
     filled = np.fromiter(map(bool, lines), np.int8, len(lines))
     edges = np.flatnonzero(np.diff(filled, prepend=0, append=0)).reshape(-1, 2)
     height = edges[:, 1] - edges[:, 0]  # lines of each document, between blank ones

@@ -183,7 +183,7 @@ class ReadingOptions(Checked):
     """Labelled records: field of the label, beside --source-field for one or two texts."""
     labels: Literal["class", "classes", "number", "tags", "span", "choice", "links"] = "class"
     """Content of the label field. classes: a list of any number of them. tags: one for each word.
-    choice: the right text behind the first --source-field, as a number from 0, a letter or the
+    choice: the right text after the first --source-field, as a number from 0, a letter or the
     text. span: [start, stop] of the answer in the last --source-field (characters), or null.
     links: a list of [start, stop, entity]. With span, SQuAD's questions and passages lead to the
     place of the answer."""

@@ -15,7 +15,7 @@ Label = list[Any]
 """[name], [number], a list of names, [start, stop], or a list of (start, stop, name)."""
 NO_SPAN: Label = [-1, -1]
 WHOLE = re.compile(r"[+-]?[0-9]+\.0+")  # as tables of floats write it
-BLANKS = re.compile(r"[ \t\r\n\v\f]+")  # ASCII only: a no-break space stands inside a word
+BLANKS = re.compile(r"[ \t\r\n\v\f]+")  # ASCII only: a no-break space is inside a word
 
 
 def label_of(value: Any, form: str, where: str) -> Label:
@@ -133,7 +133,7 @@ def find_answer(answer: str, passage: str, start: Any) -> tuple[tuple[int, int] 
     """The characters of the stripped passage that are the answer, and whether they begin elsewhere
     than at `start`, the position in the file.
 
-    It counts characters, or else UTF-16 units (JavaScript, Java) or bytes. If the answer stands at
+    It counts characters, or else UTF-16 units (JavaScript, Java) or bytes. If the answer is at
     none of these, its occurrence nearest to `start` is taken; without a `start`, the first one.
     Where none is spelled in the same way, blanks and case may differ. None if there is no answer.
     """

@@ -160,7 +160,7 @@ def read_pieces(path: Path) -> Iterator[tuple[bytes, int]]:
             while piece := file.read(BLOCK >> 4):
                 after += len(piece)
                 while piece := piece.lstrip(b"\0") if unpack.eof else piece:
-                    # what is behind the end, and no padding, is another member
+                    # what follows the end, and no padding, is another member
                     unpack = UNPACK[packed]() if unpack.eof else unpack
                     yield unpack.decompress(piece), after
                     piece = unpack.unused_data if unpack.eof else b""
@@ -219,7 +219,7 @@ def blocks(path: Path, end: str | None = None, base: int = 0) -> Iterator[Block]
 
 
 def _ends_document(data: bytes, end: str | None, fresh: bool) -> bool:
-    """Whether a document ends behind some lines; they begin a `fresh` one or go on with another."""
+    """Whether a document ends after some lines; they begin a `fresh` one or go on with another."""
     if end is None:
         return True
     if not end:
@@ -258,7 +258,7 @@ def check_ends(path: Path, start: bytes) -> None:
 
 def lines_of(block: Block) -> list[str]:
     """The lines of a block as text."""
-    # only a newline ends a line: other separators that Unicode knows may stand inside a text
+    # only a newline ends a line: other separators that Unicode knows may be inside a text
     return _decode(block).removesuffix("\n").split("\n")
 
 

@@ -27,10 +27,10 @@ class PairText:
     target: str
     others: tuple[str, ...] = ()  # further targets that would be as good; only scores know them
     focus: tuple[int, int] | None = None
-    """The characters of the last part that a window of it must keep: where the answer stands."""
+    """The characters of the last part that a window of it must keep: those of the answer."""
     label: Any = None  # what it leads to instead of `target`
     where: str = ""  # its place in its file, for errors in the label
-    moved: bool = False  # the answer stands elsewhere than the file says
+    moved: bool = False  # the answer is elsewhere than the file says
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Fields:
 
     source: tuple[str, ...]  # its parts, in this order
     target: tuple[str, ...]  # those of these that a record has
-    mark: str = ""  # stands between the sentences of a target, which are its lines
+    mark: str = ""  # is between the sentences of a target, which are its lines
     skip_empty: bool = False
     """Skip records without a source or a target instead of refusing them."""
     label: str = ""  # instead of a target: the field of labels of this form
@@ -218,7 +218,7 @@ def choices_of(record: Record, fields: Fields) -> list[str]:
     if len(parts) < 3:
         raise DataError(
             f"{record.place}: "
-            "a choice is between two texts at least, behind the first --source-field"
+            "a choice is between two texts at least, after the first --source-field"
         )
     return parts
 

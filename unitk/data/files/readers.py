@@ -37,7 +37,7 @@ class Record:
     place: str
     """Its file and line, or row, for messages."""
     at: int = 0
-    """Bytes on disk before it, or before the block of lines that it stands in."""
+    """Bytes on disk before it, or before the block of lines that it is in."""
 
     def __contains__(self, name: str) -> bool:
         return name in self.values or bool(_find_values(self.values, name))
@@ -232,7 +232,7 @@ def is_json_lines(start: bytes) -> bool:
     line, newline, _ = start.partition(b"\n")
     try:
         first = parse_json(line, "", hooks={"object_pairs_hook": dict})  # keys may be there twice
-    except DataError:  # goes on in the next line; or it is long, and SQuAD's key stands in front
+    except DataError:  # goes on in the next line; or it is long, and SQuAD's key is in front
         return not (newline or re.search(rb'(?<!\\)"data"\s*:', line))
     return isinstance(first, dict) and "data" not in first
 
@@ -244,7 +244,7 @@ def _check_text(path: Path) -> None:
     counts = [{line.count(mark) for line in lines if line.strip()} for mark in b"\t,;"]
     if b"\0" in start:
         raise DataError(f"{path} looks like binary data (or UTF-16), not like UTF-8 text")
-    # a mark that stands equally often in every line
+    # a mark that occurs equally often in every line
     table = len(lines) > 2 and any(len(of_mark) == 1 and 0 not in of_mark for of_mark in counts)
     json = start.lstrip().startswith(b"{") and is_json_lines(start.lstrip())
     if table or json:

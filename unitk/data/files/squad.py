@@ -89,7 +89,7 @@ def read_squad(path: Path, spans: bool = False) -> Iterator[PairText]:
 
 
 def read_answers(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Read the id of each question of a SQuAD json, and its right answers, wherever they stand.
+    """Read the id of each question of a SQuAD json, and its right answers, wherever they are.
 
     There are none if it is marked `is_impossible`. A question without an id has an empty one.
     """

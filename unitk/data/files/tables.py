@@ -2,7 +2,7 @@
 
 CSV is what Python's `csv` reads, its first row the names; in TSV, quotes are characters like any
 other. A folder of `Dataset.save_to_disk` has Arrow files, and state.json names their order. A
-column of class labels holds numbers; the names stand in the schema, and are read in their place.
+column of class labels holds numbers; the names are in the schema, and are read in their place.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class Csv(Cells):
             try:
                 row = next(rows, None)
             except csv.Error as error:
-                reason = "a cell goes on behind its closing quote; in a cell, quotes are doubled"
+                reason = "a cell goes on after its closing quote; in a cell, quotes are doubled"
                 if not line:
                     reason = "a quote is opened and not closed"
                 elif "\r" in line.removesuffix("\r"):
@@ -242,7 +242,7 @@ def classes_of(schema: Any) -> dict[str, Any]:
 
 
 def _name_classes(value: Any, feature: Any) -> Any:
-    """A value with its classes by name, wherever they stand in it; -1 and None are no class."""
+    """A value with its classes by name, wherever they are in it; -1 and None are no class."""
     if isinstance(feature, dict) and isinstance(feature.get("feature"), dict):  # of a list
         feature = feature["feature"]
     if isinstance(value, list):

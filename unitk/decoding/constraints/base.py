@@ -15,7 +15,7 @@ from unitk.slots import Ids
 from unitk.vocab.base import Vocab
 
 HYPHENS = "-\u2010\u2011_/"
-"""Characters that can stand inside a word, besides letters and digits."""
+"""Characters that can be inside a word, besides letters and digits."""
 
 Phrases = tuple[tuple[int, ...], ...]
 """Runs of words."""
@@ -129,7 +129,7 @@ def _continuing_ids(vocab: Vocab) -> tuple[int, ...]:
 
 
 def joins(character: str) -> bool:
-    """Whether a character can stand inside a word; "" cannot."""
+    """Whether a character can be inside a word; "" cannot."""
     return character.isalnum() or (character != "" and character in HYPHENS)
 
 

@@ -14,7 +14,7 @@ from unitk.slots import Protocol
 
 
 def tabulate_phrases(phrases_of: Sequence[Phrases], at_end: bool = False) -> Tensor:
-    """[B, N, L] the phrases of each input, with -1 behind the shorter ones, or with `at_end` in
+    """[B, N, L] the phrases of each input, with -1 after the shorter ones, or with `at_end` in
     front of them, and -1 for those that are lacking."""
     length = max((len(phrase) for phrases in phrases_of for phrase in phrases), default=1)
     table = torch.full((len(phrases_of), max(map(len, phrases_of)), length), -1)
@@ -142,7 +142,7 @@ class Rules:
         self._forbid_hits(gain_RV, last_RP.clamp(min=0), same_RP)
 
     def forbid_repeats(self, gain_RV: Tensor, written_RL: Tensor, count_R: Tensor) -> None:
-        """Forbid n-grams that stand in the blank already, unless they contain an exempt word."""
+        """Forbid n-grams that the blank has already, unless they contain an exempt word."""
         # Window w holds the words [w, w + n). Its last word is forbidden where its others are the
         # n - 1 words written last.
         grams_RWn = written_RL.unfold(1, self.ngram, 1)
@@ -153,7 +153,7 @@ class Rules:
         same_RW = inside_RW & (grams_RWn[..., :-1] == tail_Rn[:, None]).all(-1)
         if len(self.free):
             same_RW &= ~torch.isin(grams_RWn, self.free).any(-1)
-        # before the first word stand none, which cannot be hit
+        # before the first word there are none, which cannot be hit
         self._forbid_hits(gain_RV, grams_RWn[..., -1].clamp(min=0), same_RW)
 
     def _forbid_hits(self, gain_RV: Tensor, word_RN: Tensor, hit_RN: Tensor) -> None:

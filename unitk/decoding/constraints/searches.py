@@ -103,7 +103,7 @@ class Constrained(Search):
     Dynamic beam allocation: Post and Vilar 2018, arXiv 1804.06609, section 3. Hypotheses of an
     input are sorted into banks by the words of the phrases that they have written, and the beam is
     dealt out to the banks in turn, so that those that get on with the phrases are never crowded
-    out. A phrase may stand in any blank, and share words with another one.
+    out. A phrase may be in any blank, and share words with another one.
     """
 
     carried = "faulty", "phrases", "sizes", "met", "begun"
@@ -127,7 +127,7 @@ class Constrained(Search):
         parts = [torch.ones_like(self.met)]  # every hypothesis ends with the first 0 words
         for size in range(1, self.phrases.shape[2] + 1):
             last_BKp = recent_words(self.state.written, self.steps, size)
-            # [B, K, 1, p] == [B, 1, C, p]; the -1 behind a shorter phrase equals no word
+            # [B, K, 1, p] == [B, 1, C, p]; the -1 after a shorter phrase equals no word
             parts.append((last_BKp[:, :, None] == self.phrases[:, None, :, :size]).all(-1))
         return torch.stack(parts, -1)
 
@@ -183,7 +183,7 @@ class Constrained(Search):
 
     def _bank(self, back: Tensor, word: Tensor) -> Tensor:
         """[B, N] how many words of the phrases each continuation of a hypothesis has met."""
-        # where p words of a phrase stand at the end, its next word makes p + 1
+        # where a hypothesis ends with p words of a phrase, its next word makes p + 1
         wide = back[..., None, None].expand(-1, -1, *self.begun.shape[2:])
         begun = self.begun.gather(1, wide)[..., :-1] & (
             self.phrases[:, None] == word[..., None, None]

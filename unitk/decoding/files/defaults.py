@@ -1,6 +1,6 @@
 """generate.yaml: the options of `unitk generate` with which a checkpoint is meant to be decoded.
 
-The file stands in the folder of a checkpoint, or in that of its run. Its options are defaults for
+The file is in the folder of a checkpoint, or in that of its run. Its options are defaults for
 generating from sources: options that are given win. It is text for people to edit, so that no
 manifest has its hash; training neither writes nor copies it.
 """
@@ -111,7 +111,7 @@ def naming_defaults(used: Mapping[str, Any]) -> Iterator[None]:
         yield
     except UsageError as error:
         text = Exception.__str__(error)
-        about = text.partition("; ")[0]  # behind it stands what else is possible
+        about = text.partition("; ")[0]  # after it is what else is possible
         named = set(re.findall(r"[a-z][\w-]*", about))  # --min-len, or min_len of a request
         names = [name for name in used if not named.isdisjoint({name, flag(name)[2:]})]
         own = [f"{flag(name)} {render(used[name])}" for name in names]

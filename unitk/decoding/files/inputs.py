@@ -42,9 +42,9 @@ class Input:
     """A source as its parts (one empty part for an empty line), and its target if there is one."""
 
     parts: list[str]
-    """As they stand in their file, with the blanks around them."""
+    """As they are in their file, with the blanks around them."""
     target: str | None = None
-    focus: tuple[int, int] | None = None  # where the answer stands in a passage
+    focus: tuple[int, int] | None = None  # where the answer is in a passage
     error: str = ""  # why a line of a stream is no input
     id: str = ""
     """The id of a question in a SQuAD json, under which its prediction is written."""
@@ -147,7 +147,7 @@ def read_inputs(
         pairs = [sentences_of(pair, form) for pair in read_squad(path)]
         where = lines.name_file(path)
         if moved := sum(pair.moved for pair in pairs):
-            say(f"{where}: answers corrected: {moved:,} did not stand at their answer_start")
+            say(f"{where}: answers corrected: {moved:,} did not match their answer_start")
         inputs = [
             Input(arrange(pair.source, form), pair.target, pair.focus, where=where)
             for pair in pairs

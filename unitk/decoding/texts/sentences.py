@@ -61,7 +61,7 @@ def choose_outputs(
 ) -> list[Output]:
     """The n best outputs of those that a search has found for a source, as texts.
 
-    With `--sentences`, each is cut behind its last whole sentence, and ranked by what is left.
+    With `--sentences`, each is cut after its last whole sentence, and ranked by what is left.
     Those that have no whole sentence come last. With `--repeat-cost`, the rank of an output falls
     with the share of its words that are repeated. Of outputs that are equal, one is kept as long as
     there are others. `limit` is the number of tokens at which the end is forced.

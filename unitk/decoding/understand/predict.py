@@ -52,7 +52,10 @@ def predict(
     """
     if len(model.members) > 1 and task.averages_labels:
         return predict_by_labels(model, sources, config, first, report)
-    tasks = [own.with_trained(room=model.config.room) for own in model.tasks or [task]]
+    tasks = [
+        own.with_trained(position_limit=model.config.position_limit)
+        for own in model.tasks or [task]
+    ]
     task = tasks[0]
     _check_options(task, config)
     read = [*_read(tasks, sources, config, first)]
@@ -88,7 +91,7 @@ def _read(
             continue
         name = f"input {first + number + 1}"
         if tasks[0].form == "choice" and len(source) < 2:
-            raise DataError(f"{name} has no choices, which are the parts behind its text")
+            raise DataError(f"{name} has no choices, which are the parts after its text")
         for start, parts in readings(tasks, source, name, config):
             yield Window(number, start, parts, lay_out_first(tasks[0], parts))
 
@@ -178,7 +181,7 @@ def readings(
     """
     task = tasks[0]
     over = _count_excess(tasks, source)
-    limit = f"{task.trained.room:,} positions of this model"
+    limit = f"{task.trained.position_limit:,} positions of this model"
     max_source = task.trained.max_source
     if task.windowed and max_source is not None:
         # training read longer sources in windows, too
@@ -204,9 +207,11 @@ def readings(
 
 
 def _count_excess(tasks: Sequence[Understanding], source: list[Ids]) -> int:
-    room = tasks[0].trained.room
+    position_limit = tasks[0].trained.position_limit
     towers = [slots for task in tasks for slots in task.lay_out(source).towers.values()]
-    return max(int(slots.pos.max()) for slots in towers) + 1 - room if room else 0
+    return (
+        max(int(slots.pos.max()) for slots in towers) + 1 - position_limit if position_limit else 0
+    )
 
 
 def _rank(prediction: Prediction) -> tuple[bool, float]:

@@ -82,7 +82,7 @@ def words_in_slots(text: Sequence[str], token_T: Ids, task: Task) -> Iterator[tu
     Words that were cut off because the text is too long are left out.
     """
     vocab = task.source_vocab
-    behind = 0
+    offset = 0
     symbols = [index for name, index in vocab.symbols.items() if name != "unk"]
     # slots of tokens: a task may put symbols between them
     slots = np.flatnonzero(~np.isin(token_T, symbols))
@@ -93,9 +93,9 @@ def words_in_slots(text: Sequence[str], token_T: Ids, task: Task) -> Iterator[tu
         words = list(WORD.finditer(part))
         spans = vocab.token_spans(part, [word.span() for word in words])
         for word, (start, stop) in zip(words, spans, strict=True):
-            if behind + stop <= len(slots):  # else --truncate has cut it off
-                yield word[0], int(slots[behind + start]), int(slots[behind + stop - 1]) + 1
-        behind += len(ids)
+            if offset + stop <= len(slots):  # else --truncate has cut it off
+                yield word[0], int(slots[offset + start]), int(slots[offset + stop - 1]) + 1
+        offset += len(ids)
 
 
 def draw_places(places_P4: Ids, how: Occurrences) -> tuple[Ids, Ids]:

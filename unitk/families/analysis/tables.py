@@ -102,7 +102,7 @@ class WordTable:
 
 
 def read_rows(path: Path, columns: int, metric: str) -> Iterator[Row]:
-    """The lines of a table; tabs stand between columns, or commas (.csv), or else blanks.
+    """The lines of a table; tabs are between columns, or commas (.csv), or else blanks.
 
     `: NAME` begins a section of analogies. Further columns, and lines that begin with #, are
     ignored, and so is a first line that has no number where the others have one.

@@ -165,7 +165,9 @@ class Cloze(Understanding):
         while True:
             example = self.example(parts)
             [slots] = example.towers.values()
-            limits = [limit for limit in (self.trained.room, self.config.max_length) if limit]
+            limits = [
+                limit for limit in (self.trained.position_limit, self.config.max_length) if limit
+            ]
             over = max([len(slots) - most, *(int(slots.pos.max()) + 1 - n for n in limits)])
             if over <= 0:
                 return example

@@ -16,7 +16,7 @@ then. Each k from 1 on with probability 1 / n and the weight n / k has the same 
 continued by [MASK]s, all of which are filled in.
 
 A causal model opens its mask step by step (Gong et al. 2025, arXiv 2410.17891, section 3.3): with
-`--task.future`, token i of n sees that share of the n - 1 - i tokens behind it, the nearest ones.
+`--task.future`, token i of n sees that share of the n - 1 - i tokens after it, the nearest ones.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def draw(block: Ids, share: Share, rng: np.random.Generator) -> tuple[Ids, Float
 
 
 def narrow(example: Example, share: float) -> Example:
-    """The example with tokens that see this share of those behind them: 0 is a causal mask."""
+    """The example with tokens that see this share of those after them: 0 is a causal mask."""
     table = example.towers["x"].table.copy()
     place = np.arange(table.shape[1])
     table[BORN] = place
@@ -103,7 +103,7 @@ class Diffusion(Task):
         self.first = {"cls": vocab.cls, "sep": vocab.sep}[config.opening]
 
     def delimit(self, ids: Ids, end: Ids | tuple[int, ...]) -> Ids:
-        """Tokens between the symbol before a text and what comes behind."""
+        """Tokens between the symbol before a text and what comes after."""
         return np.concatenate([[self.first], ids, end]).astype(np.int64)
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
@@ -123,7 +123,7 @@ class Diffusion(Task):
         """A text that comes after `before`, any share of it hidden; its weighted cost is a bound.
 
         Also returns the number of the token that each label is. Where texts have ends, theirs is
-        hidden as tokens are, and has the number behind them.
+        hidden as tokens are, and has the number after them.
         """
         tokens = self.delimit(np.append(before, text), (self.vocab.sep,) * self.config.ends)
         example, hidden = self.hide(tokens, 1 + len(before), (0, 1), rng)
@@ -160,7 +160,7 @@ class MDLM(Diffusion):
         """How far a token sees."""
 
         future: Share01 = 1.0
-        """Share of the tokens behind it that a token sees in training on text. A schedule opens the
+        """Share of the tokens after it that a token sees in training on text. A schedule opens the
         mask of a causal model: constant:value=1,warmup=0.5 does so in half of the run."""
 
     config: Config

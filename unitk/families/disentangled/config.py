@@ -28,7 +28,7 @@ class DisentangledConfig(ModelConfig):
     position_norm: bool = True
     """Normalize the vectors of distances (DeBERTa v2 and later)."""
     plain_norms: bool = False
-    """Norms of inputs have no weights, and one behind attention has (LTG-BERT)."""
+    """Norms of inputs have no weights, and one after attention has (LTG-BERT)."""
     relative_distance: int = 512
     """Distances from this one on share a vector."""
     network = "unitk.families.disentangled.network:Disentangled"

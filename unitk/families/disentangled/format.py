@@ -59,7 +59,7 @@ TYPES = {"c2p", "p2c"}
 SWAPPED = Stored(
     lambda rows, _: torch.cat(rows.chunk(2)[::-1]), lambda rows, _: torch.cat(rows.chunk(2)[::-1])
 )
-"""Values before their gate, which stands first in unitk."""
+"""Values before their gate, which is first in unitk."""
 LTG_LAYER: Names = {
     "attention.qkv": tuple(f"attention.in_proj_{part}" for part in "qkv"),
     "attention.out": "attention.out_proj",
@@ -207,7 +207,7 @@ def join_maps(tensors: dict[str, Tensor], *pairs: str) -> dict[str, Tensor]:
     for pair in pairs or ("qk",):
         first, second = pair[0], pair[1]
         for name in [name for name in tensors if f".in_proj_{first}." in name]:
-            # the second map goes behind the first
+            # the second map goes after the first
             other = name.replace(f"in_proj_{first}", f"in_proj_{second}")
             rows = torch.cat([joined.pop(name), joined.pop(other)])
             joined[name.replace(f"in_proj_{first}", f"in_proj_{first}{second}")] = rows

@@ -87,5 +87,5 @@ class GPTBERT(Disentangled):
         super().__init__(config, vocab_size, WeightedStack(config, vocab_size))
         for layer in self.decoder.layers:
             assert isinstance(layer, Layer)
-            # its norm stands before the output map
+            # its norm is before the output map
             layer.attention_after = nn.Identity()

@@ -92,7 +92,7 @@ class Disentangled(Model):
             self._make_plain(layers)
 
     def _make_plain(self, layers: list[Layer]) -> None:
-        """Norms as LTG-BERT has them: without weights, but for the one behind attention."""
+        """Norms as LTG-BERT has them: without weights, but for the one after attention."""
         config, decoder = self.config, self.decoder
         assert isinstance(decoder, Stack)
 

@@ -122,8 +122,9 @@ class Distillation:
                 f"{option} reads {' and '.join(teacher.towers)}, but --arch "
                 f"{' and '.join(config.towers)}",
             )
-            longer = not teacher.room or 0 < config.room <= teacher.room
-            require(longer, f"{option} has {teacher.room} positions: give {name} {teacher.room}")
+            limit = teacher.position_limit
+            longer = not limit or 0 < config.position_limit <= limit
+            require(longer, f"{option} has {limit} positions: give {name} {limit}")
             # rows that a teacher lacks would be read all the same
             for table in ("num_segments", "num_virtual"):
                 covered = getattr(config, table) <= max(getattr(teacher, table), 1)
@@ -162,7 +163,7 @@ class Distillation:
                 soft_K = teacher_divergence(output, target, self.config.temperature)
             else:
                 soft_K = (output - target).square()
-            # behind the divergence, as the terms may overwrite the output
+            # after the divergence, as the terms may overwrite the output
             terms = head.terms(output.clone(), label, price_K)
             return [terms.loss, price_K * soft_K, terms.nll, terms.correct]
 

@@ -84,7 +84,7 @@ def _complete(checkpoint: Checkpoint) -> Changes:
         "head_transform": words,
         "output_bias": words,
         "heads": (DETECT,) if tells else (),
-        # a table as wide as the model has no map behind it
+        # a table as wide as the model has no map after it
         "embedding_width": 0 if config.embedding_width == config.width else config.embedding_width,
     }
 

@@ -39,7 +39,7 @@ class Generating(Model):
         self.heads = Heads(generator, vocab_size, config.head_config)
         init_weights(self.generator, generator)
         init_weights(self.heads, generator)
-        # behind the weights' draws, which are those of tables of its own otherwise
+        # after the weights' draws, which are those of tables of its own otherwise
         for part in SHARED:
             setattr(self.generator.embed, part, getattr(self.decoder.embed, part))
 

@@ -73,7 +73,7 @@ def find_connectives(
 
     Returns the number of each, and the size in tokens and the class of its connective.
     `starts` are the offsets of all sentences. `words` [n] tells which tokens begin a word: one must
-    stand behind a connective.
+    come after a connective.
     """
     sizes: Sequence[int] = sorted({len(marker) for marker in markers}, reverse=True)
     connectives = []

@@ -87,7 +87,7 @@ class ERNIE2(Masked):
         max_segments: int = 3
         """Most segments that are shuffled, from 2 to 4. 3 have 9 orders, 4 have 33."""
         connectives: tuple[str, ...] = CONNECTIVES
-        """Connectives at the beginning of a sentence that are predicted. A comma behind one is left
+        """Connectives at the beginning of a sentence that are predicted. A comma after one is left
         out, too."""
 
         def __post_init__(self) -> None:

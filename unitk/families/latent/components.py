@@ -88,7 +88,7 @@ class LatentConfig(ModelConfig):
         return super().num_weights(vocab_size) + self.tower("enc").num_weights(vocab_size) + bridge
 
     @property
-    def room(self) -> int:
+    def position_limit(self) -> int:
         tables = (self.max_positions, self.tower("enc").max_positions)
         return min((size for size in tables if size), default=0)
 

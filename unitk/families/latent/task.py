@@ -146,7 +146,7 @@ class Optimus(Seq2Seq):
 
     def longest(self, tokens: int) -> int:
         """The most tokens of the encoder's own vocabulary that it reads of a source."""
-        return min(2 * tokens, (self.trained.room or NEVER) - self.frame)
+        return min(2 * tokens, (self.trained.position_limit or NEVER) - self.frame)
 
     def truncates(self, source: list[Ids]) -> bool:
         tokens = self.join(source)

@@ -52,7 +52,7 @@ CONFIG = "adapter_config.json"
 WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 WRAPPED = "base_model.model."
 BASE = "base"
-"""The folder beside an adapter with the model that it stands on."""
+"""The folder beside an adapter with its base model."""
 TASKS = {"lm": "CAUSAL_LM", "seq2seq": "SEQ_2_SEQ_LM"}
 TASKS |= dict.fromkeys((TEXTS, GEMMA_TEXTS), "SEQ_CLS") | {WORDS: "TOKEN_CLS"}
 TASKS |= dict.fromkeys((PLACES, SIMPLE), "QUESTION_ANS")
@@ -121,7 +121,7 @@ def write(parts: Loaded, folder: Path) -> None:
 
 
 def _write_base(parts: Loaded, tensors: Mapping[str, Tensor], folder: Path) -> dict[str, Tensor]:
-    """Write the model that an adapter stands on; returns its tensors by transformers' names."""
+    """Write the base model of an adapter; returns its tensors by transformers' names."""
     model = copy.deepcopy(parts.model)
     stays = {name: tensor for name, tensor in tensors.items() if not name.endswith((A, B))}
     model.load_state_dict(stays, strict=False)
@@ -278,7 +278,7 @@ def add(
 
 
 def _base(path: Path, adapter: Mapping[str, Any]) -> Path:
-    """The folder of the model that an adapter stands on."""
+    """The folder of an adapter's base model."""
     where = path / CONFIG
     key = "base_model_name_or_path"
     name = check_value(adapter.get(key), str, key, where)

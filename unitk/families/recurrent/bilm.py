@@ -12,7 +12,7 @@ it, and the loss is the mean of both.
          label .  C  a  b  c
     fwd.chars  a row for each slot: the characters of its word
 
-C and S stand where a document begins and ends. Where a block cuts it, the words next to the block
+C and S are where a document begins and ends. Where a block cuts it, the words next to the block
 are labels of its last and first word: of c d in a b c d e, fwd is asked for d e, bwd for b c.
 
 Characters are ids as in the released models (bilm-tf): a byte b is 1 + b, a row begins with 259 and
@@ -38,12 +38,12 @@ CLS, SEP, BEGIN, END, FILL = 257, 258, 259, 260, 261
 NOTHING = np.empty(0, np.int64)
 
 
-def layout(tokens: Ids, chars: Ids, before: Ids = NOTHING, behind: Ids = NOTHING) -> Example:
+def layout(tokens: Ids, chars: Ids, before: Ids = NOTHING, after: Ids = NOTHING) -> Example:
     """Lay out tokens, each asked from both sides, and the ones next to them [1] or [0], which are
     labels only; chars [T, C] are the characters of each."""
     places = np.arange(len(tokens))
     towers = {name: stay(tokens, pos=places, at=places * sign) for name, sign in WAYS.items()}
-    later = np.append(tokens[1:], behind)
+    later = np.append(tokens[1:], after)
     earlier = np.append(before, tokens[:-1])
     asks = [
         lm(places[: len(later)], later, name="fwd", tower="fwd"),
@@ -64,7 +64,7 @@ def spell_word(word: str, characters: int, symbol: int = 0) -> Ids:
 
 @register("task", "bilm")
 class BiLM(Task):
-    """Predict each word from those before it, and from those behind it (ELMo)."""
+    """Predict each word from those before it, and from those after it (ELMo)."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Task.Config):
@@ -103,8 +103,8 @@ class BiLM(Task):
         tokens = np.concatenate([cls, text.ids, sep]).astype(np.int64)
         # words of other documents are asked for where what was read of these is carried on
         before = text.before if not text.begins or (text.carried and not first) else NOTHING
-        behind = text.behind if not text.ends or (text.carried and not last) else NOTHING
-        return layout(tokens, self.chars[tokens], before, behind)
+        after = text.after if not text.ends or (text.carried and not last) else NOTHING
+        return layout(tokens, self.chars[tokens], before, after)
 
     def to_embed(self, source: list[Ids]) -> Example:
         return self.lay_out_parts(source).example

@@ -44,7 +44,7 @@ class Highway(nn.Module):
 class CharacterEmbedding(nn.Module):
     """Embeddings of words [..., D] from their characters [..., C].
 
-    `filters` are WIDTH:COUNT each. A word that stands several times is computed once.
+    `filters` are WIDTH:COUNT each. A word that occurs several times is computed once.
     """
 
     def __init__(self, char_width: int, filters: tuple[str, ...], highways: int, width: int):

@@ -43,7 +43,7 @@ class RecurrentConfig(ArchConfig):
     narrowing: Narrowing = "layer"
     """How cells become states of the width of the embeddings. layer: the last layer has cells of
     that width (AWD-LSTM). projection: each layer projects its output, which recurs, to that width
-    (ELMo; Sak et al. 2014, arXiv 1402.1128). map: a linear map behind the last layer (SiATL)."""
+    (ELMo; Sak et al. 2014, arXiv 1402.1128). map: a linear map after the last layer (SiATL)."""
     residual: bool = False
     """Add the input of each layer but the first to its output (ELMo)."""
     cell_clip: Weight = 0.0
@@ -73,7 +73,7 @@ class RecurrentConfig(ArchConfig):
     hidden_dropout: Rate = 0.15
     """Dropout of the inputs of the other layers."""
     embedding_dropout: Rate = 0.02
-    """Dropout of whole rows of the embedding: a word is dropped wherever it stands."""
+    """Dropout of whole rows of the embedding: a word is dropped wherever it occurs."""
     weight_dropout: Rate = 0.2
     """Dropout of the recurrent weights (DropConnect), the same in all steps and rows."""
     locked_dropout: bool = True
@@ -92,7 +92,7 @@ class RecurrentConfig(ArchConfig):
     char_filters: tuple[str, ...] = FILTERS
     """Convolutions over the characters of a word: WIDTH:COUNT,..."""
     highways: Count = 2
-    """Highway layers behind the convolutions."""
+    """Highway layers after the convolutions."""
     sampled_words: Count = 0
     """Words that the softmax of training is over beside the right one, drawn by Zipf's law of their
     ids (bilm-tf: 8192). Evaluation has the full softmax. 0: training has, too."""

@@ -60,7 +60,7 @@ def pool(states_KaD: Tensor, shown_Ka: Tensor, last_K: Tensor) -> Tensor:
     are shown, [K, 3 D]."""
     shown_Ka1 = shown_Ka[..., None]
     last_KD = states_KaD[torch.arange(len(last_K), device=last_K.device), last_K]
-    # a row that reads fewer slots than others has any state behind its own
+    # a row that reads fewer slots than others has any state after its own
     largest_KD = states_KaD.masked_fill(~shown_Ka1, -torch.inf).amax(1)
     mean_KD = (states_KaD * shown_Ka1).sum(1) / shown_Ka.sum(1, keepdim=True)
     return torch.cat([last_KD, largest_KD, mean_KD], -1)

@@ -61,7 +61,7 @@ class LSTM(nn.Module):
         return self.weight_hh.shape[1], self.weight_hh.shape[0] // 4
 
     def forward(self, x_NLI: Tensor, length_N: Tensor, state: State) -> tuple[Tensor, State]:
-        """The outputs [N, L, P], 0 behind the end of a text, and the state at each text's end.
+        """The outputs [N, L, P], 0 after the end of a text, and the state at each text's end.
 
         `length_N` is on the host.
         """
@@ -154,7 +154,7 @@ class LSTM(nn.Module):
             step_NP = (
                 step_NP.clamp(-projection_clip, projection_clip) if projection_clip else step_NP
             )
-            if not whole:  # behind its end a text has the state that it had there
+            if not whole:  # after its end a text has the state that it had there
                 cells = torch.where(real_N1, cells, cell_NC)
                 step_NP = torch.where(real_N1, step_NP, out_NP)
             out_NP, cell_NC = step_NP, cells

@@ -36,7 +36,7 @@ class Order:
     """The slots of each doc in the order of their times."""
 
     place_NL: Tensor
-    """Their flat places b * T + t; any behind the end of a doc."""
+    """Their flat places b * T + t; any after the end of a doc."""
     length_N: Tensor  # on the host
     slots: int  # of all rows
 
@@ -304,7 +304,7 @@ class RecurrentModel(Model):
         return states, carry
 
     def embed(self, batch: Batch, depth: int) -> Tensor:
-        """`Model.embed`; states of two directions stand side by side, the forward ones first."""
+        """`Model.embed`; states of two directions are side by side, the forward ones first."""
         if len(self.config.towers) == 1:
             return super().embed(batch, depth)
         embedded_BTD = self.embed_words(batch)

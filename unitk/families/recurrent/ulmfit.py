@@ -46,7 +46,7 @@ def find(path: Path, vocab: Path | None) -> Assembled:
     tied = output is None or torch.equal(output, table)
     if output is None:
         log.warning("%s is an encoder: its embedding predicts words, without their biases", file)
-    # words without [UNK] have it behind all rows
+    # words without [UNK] have it after all rows
     if not len(table) <= words.model.size <= len(table) + 1:
         raise CheckpointError(
             f"{file} has {len(table):,} rows, but the vocabulary has {words.model.size:,} words "

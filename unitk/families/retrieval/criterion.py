@@ -116,6 +116,6 @@ def docs_of(batch: Batch) -> int:
 
 
 def targets(scores_EM: Tensor) -> Tensor:
-    """Where the target of each source stands among all texts."""
+    """Where the target of each source is among all texts."""
     pairs, texts = scores_EM.shape
     return torch.arange(pairs, device=scores_EM.device) * (texts // pairs)

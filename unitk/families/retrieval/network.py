@@ -37,7 +37,7 @@ class TwoTowers(Model):
         return {name: self.read(name, batch)[name] for name in SIDES}, {}
 
     def embed(self, batch: Batch, depth: int) -> Tensor:
-        """The states of texts behind as many layers of the tower that the batch names."""
+        """The states of texts after as many layers of the tower that the batch names."""
         [name] = batch.towers
         tower = self.tower(name)
         return read_to_depth(

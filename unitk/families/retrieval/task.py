@@ -85,7 +85,7 @@ class Contrastive(Understanding):
         towers: Literal["one", "two"] = "one"
         """Towers of the model. two: one reads sources, another one targets and negatives (DSSM)."""
         negatives: Count = 0
-        """Parts of each source behind its first one, which are hard negatives: texts that its
+        """Parts of each source after its first one, which are hard negatives: texts that its
         target must be nearer than. An empty one is none."""
         keep: Part = 0.1
         """Text corpora: share of the sentences that also stay in the text around them (ICT)."""
@@ -153,13 +153,13 @@ class Contrastive(Understanding):
 
     def fit(self, parts: list[Ids]) -> Slots:
         """A text laid out, its end cut off where the model has no positions for it."""
-        room = self.trained.room
+        position_limit = self.trained.position_limit
         while True:
             [slots] = self.to_embed(parts).towers.values()
-            over = int(slots.pos.max(initial=0)) + 1 - room if room else 0
+            over = int(slots.pos.max(initial=0)) + 1 - position_limit if position_limit else 0
             if over <= 0:
                 return slots
             if not any(map(len, parts)):
-                raise DataError(f"{room} positions of --arch have no room for a text")
+                raise DataError(f"{position_limit} positions of --arch have no room for a text")
             *before, last = parts
             parts = [*before, last[:-over]] if not before or len(last) > over else before

@@ -31,7 +31,7 @@ def read_passages(
 ) -> list[Passage]:
     """The texts of files, and of all files of folders, in the order of their names.
 
-    A line is a text, a tab stands between its parts. Of tables `fields` are read, or the `usual`
+    A line is a text, a tab is between its parts. Of tables `fields` are read, or the `usual`
     one. Raises DataError where an id comes twice.
     """
     files = list[Path]()

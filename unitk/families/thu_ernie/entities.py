@@ -42,9 +42,9 @@ class Forms:
             form, tab, entity = (part.strip() for part in line.partition("\t"))
             if line and not (form and entity):
                 raise DataError(
-                    f"{path}, line {number}: a name, a tab and an entity must stand here"
+                    f"{path}, line {number}: a name, a tab and an entity are needed here"
                 )
-            # as it stands behind a blank, and behind a bracket
+            # as it is split after a blank, and after a bracket
             for ids in (vocab.encode(form), vocab.encode_inside(form)):
                 if ids and vocab.unk not in ids:
                     self.entities.setdefault(tuple(ids), entity)
@@ -63,19 +63,19 @@ class Forms:
 
     def __call__(self, ids: Ids) -> list[Link]:
         links = list[Link]()
-        behind = 0
+        last_stop = 0
         tokens = ids.tolist()
         border = np.append(True, self.opens[ids[1:]] | self.closes[ids[:-1]])
         border = np.append(border, True)
         # few tokens begin a name: all others are passed over at once
         for start in np.flatnonzero(np.isin(ids, self.first) & border[:-1]).tolist():
-            if start < behind:  # inside a name
+            if start < last_stop:  # inside a name
                 continue
             for size in self.sizes[tokens[start]]:
                 stop = start + size
                 entity = self.entities.get(tuple(tokens[start:stop]))
                 if entity is not None and stop <= len(tokens) and border[stop]:
                     links.append((start, stop, entity))
-                    behind = stop
+                    last_stop = stop
                     break
         return links

@@ -116,7 +116,7 @@ def number_fusions(tensors: Mapping[str, Tensor], layers: int, count: int) -> di
             # where no entity is, the second map gives its bias alone
             name_of_sum = name.replace("dense_ent", "dense")
             numbered[name_of_sum] = numbered[name_of_sum] + tensor
-        # the last layer's additions behind the mixture make entities that nothing reads
+        # the last layer's additions after the mixture make entities that nothing reads
         elif number < layers - 1 or not part[2].startswith("output."):
             numbered[f"{ENTITIES}{number - layers + count}.{part[2]}"] = tensor
     return numbered

@@ -40,7 +40,7 @@ class EntityFusion(nn.Module):
         h = activation(W1 w + b + W2 e')
         x = norm(w + W3 h)      e = norm(e' + W4 h)
 
-    (equations 2 to 5). The last layer has no e behind it, as nothing reads it. The first one may
+    (equations 2 to 5). The last layer has no e after it, as nothing reads it. The first one may
     have e' = e.
     """
 

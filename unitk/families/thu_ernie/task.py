@@ -1,6 +1,6 @@
 """THU-ERNIE.  Zhang et al. 2019, arXiv 1905.07129, sections 3.3 to 3.5, figure 3.
 
-Beside the first token of a name stands its entity. Tokens are hidden as in BERT. The denoising
+Beside the first token of a name is its entity. Tokens are hidden as in BERT. The denoising
 entity auto-encoder (dEA) asks for the entity at that token, among those of the batch.
 
     text     a [b c] d [e] f [g]     b c is entity 1, e is 4, g is 2

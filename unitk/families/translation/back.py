@@ -68,7 +68,7 @@ class BackTranslating(CrossEntropy):
     ) -> list[Ids]:
         """The tokens of the translation of each text into a language."""
         protocol = Seq2Seq(Seq2Seq.Config(), self.vocab).protocol
-        room = model.config.room or NEVER
+        position_limit = model.config.position_limit or NEVER
         prompts, limits = [], []
         for example, language in zip(examples, languages, strict=True):
             source, written = (example.towers[name].table.copy() for name in ("enc", "dec"))
@@ -77,9 +77,9 @@ class BackTranslating(CrossEntropy):
             written[SEG] = language
             start = written[:, : int(example.asks[0].first[0]) + 1]
             prompts.append(Example({"enc": Slots(source), "dec": Slots(start)}))
-            # the encoder must have places for the translation and what stands around it
+            # the encoder must have places for the translation and what is around it
             frame = frame_of(example)
-            most = min(int(longest_translation(source.shape[1] - frame)), room - frame)
+            most = min(int(longest_translation(source.shape[1] - frame)), position_limit - frame)
             limits.append(Constraint(max_len=most))
         drawn: dict[str, Any] = {"sampling": True, "temperature": self.temperature, "seed": seed}
         # all at once: a micro-batch has room for gradients, which the search does not need
@@ -92,7 +92,7 @@ class BackTranslating(CrossEntropy):
 
 
 def frame_of(example: Example) -> int:
-    """How many symbols stand around a text in the encoder; one of them is behind it."""
+    """How many symbols are around a text in the encoder; one of them is after it."""
     # the last label is the end symbol
     return len(example.towers["enc"]) - len(example.asks[0].label) + 1
 
@@ -117,7 +117,7 @@ def unpack(batch: Batch) -> list[Example]:
         asks = []
         for ask in batch_asks:
             of_doc = flat[ask.tower][DOC, ask.first] == doc
-            # all slots of these tasks stay, so that those of a doc lie one behind the other
+            # all slots of these tasks stay, so that those of a doc lie one after the other
             rows = ask.rows[of_doc] - places[ask.tower][0]
             label, weight = ask.label[of_doc], ask.weight[of_doc]
             asks.append(replace(ask, rows=rows, label=label, weight=weight))

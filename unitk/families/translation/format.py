@@ -2,7 +2,7 @@
 
 Each tower has its own token embeddings, and an embedding for each language, which is a segment in
 unitk. The decoder's cross-attention has an output map for each language. Positions are counted from
-0, and </s> stands at both ends of a sentence. The encoder's output layer is not read, as MASS never
+0, and </s> is at both ends of a sentence. The encoder's output layer is not read, as MASS never
 uses it.
 """
 

@@ -90,7 +90,7 @@ class Multilingual(Seq2Seq):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Seq2Seq.Config):
-        """The languages, and what stands before source and target."""
+        """The languages, and what is before source and target."""
 
         opening: Literal["cls", "sep", "both", "pad", "seps"] = "seps"
         languages: tuple[Count, Count] = (0, 0)

@@ -1,7 +1,7 @@
 """mBART.  Liu et al. 2020, arXiv 2001.08210, section 2; mBART-50: Tang et al. 2020, 2008.00401.
 
 BART whose texts say their language: the code L of the source's language and the code T of the
-target's stand where BART has [CLS]. In mBART-25 the code stands behind the source instead.
+target's is where BART has [CLS]. In mBART-25 the code comes after the source instead.
 
                enc                     dec
     mBART-50   L  a  M  c  S           S  T  a  b  c
@@ -34,14 +34,14 @@ class MBART(BART):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(BART.Config):
-        """The languages, and where their codes stand."""
+        """The languages, and where their codes are."""
 
         languages: tuple[str, str] = ("en_XX", "en_XX")
         """Languages of source and target, as the vocabulary spells them (en_XX, ro_RO, ...).
         Pre-training texts are in the first."""
         opening: Literal["cls", "sep", "both", "pad", "seps"] = "both"
-        """Place of the languages' codes. both: before the source, and behind [SEP] before the
-        target (mBART-50). cls: behind the source, and before the target (mBART). There are no
+        """Place of the languages' codes. both: before the source, and after [SEP] before the
+        target (mBART-50). cls: after the source, and before the target (mBART). There are no
         others."""
 
         def __post_init__(self) -> None:
@@ -69,18 +69,18 @@ class MBART(BART):
         self.codes = source_code, target_code
 
     @property
-    def behind(self) -> bool:
-        """Whether the code stands behind the source."""
+    def code_is_last(self) -> bool:
+        """Whether the code comes after the source."""
         return self.config.opening == "cls"
 
     @cached_property
     def start(self) -> list[int]:
-        return [self.codes[1]] if self.behind else [self.vocab.sep, self.codes[1]]
+        return [self.codes[1]] if self.code_is_last else [self.vocab.sep, self.codes[1]]
 
     def reading(self, source: list[Ids]) -> Slots:
         sep = self.vocab.sep
         code = self.codes[0]
-        before, after = ([], [sep, code]) if self.behind else ([code], [sep])
+        before, after = ([], [sep, code]) if self.code_is_last else ([code], [sep])
         tokens = np.concatenate([before, self.join(source), after]).astype(np.int64)
         return stay(tokens, pos=np.arange(len(tokens)))
 

@@ -103,7 +103,7 @@ class XLNetNetwork(Model):
             old[:, POS] += slots[POS, :, :1]
             table = torch.cat([old, table], 2)
             entered_BLTD = torch.cat([memory["states"].type_as(entered_BLTD), entered_BLTD], 2)
-        # contents come first in a row: the last of them stands `size_B` behind the memory
+        # contents come first in a row: the last of them is `size_B` after the memory
         before = table.shape[2] - slots.shape[2]
         index_BM = (before + size_B)[:, None] + torch.arange(-length, 0, device=slots.device)
         kept_BM = index_BM.clamp(min=0)

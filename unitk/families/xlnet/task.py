@@ -1,7 +1,7 @@
 """XLNet.  Yang et al. 2019, arXiv 1906.08237, sections 2.2 to 2.5 and 3.1, figures 1 and 4.
 
-Spans of a text are predicted token by token in a random order. A predicted token stands twice: as
-itself, which those behind it in the order see (content stream), and as Q, which is asked, sees
+Spans of a text are predicted token by token in a random order. A predicted token has two slots: as
+itself, which those after it in the order see (content stream), and as Q, which is asked, sees
 those before it in the order and is seen by nobody (query stream). S and C have a place in the
 order, too, and are not asked for. All other tokens are seen by all.
 
@@ -137,7 +137,7 @@ class XLNet(Task):
         cut = int(rng.integers(max(n // 2, 1), n)) if self.config.pairs and n > 1 else n
         tokens, seg = self.frame_parts([part for part in np.split(ids, [cut]) if len(part)])
         chosen = places_in(spans)
-        predicted = np.sort(chosen + (chosen >= cut))  # behind the first S
+        predicted = np.sort(chosen + (chosen >= cut))  # after the first S
         late = np.zeros(len(tokens), bool)
         # each part's S, and C; an S between documents is a word like any other
         late[predicted] = late[[cut, -2, -1]] = True
@@ -174,7 +174,7 @@ class XLNet(Task):
         return self.lay_out_prompt(self.join(source), self.trained.pairs)
 
     def lay_out_prompt(self, source: Ids, answers: bool) -> Example:
-        """A source that is answered, S behind it, or continued, S before it."""
+        """A source that is answered, S after it, or continued, S before it."""
         end = [self.vocab.sep]
         tokens = np.concatenate([source, end] if answers else [end, source]).astype(np.int64)
         n = len(tokens)

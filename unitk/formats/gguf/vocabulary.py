@@ -101,7 +101,9 @@ def _sentencepiece(model: SentencePiece) -> Entries:
     table = bytes(rules.get(2, b""))
     merges = bool(rules.get(4, 1))
     suffix = bool(trainer.get(24, 0))
-    require(not suffix, "--to gguf: llama.cpp has blanks before words, not behind as this --vocab")
+    require(
+        not suffix, "--to gguf: llama.cpp has blanks before words, not after them as this --vocab"
+    )
     entries: Entries = {
         "model": "t5",
         "token_type": kinds,

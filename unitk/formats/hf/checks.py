@@ -1,6 +1,6 @@
 """Refuses what a config.json says that unitk does not compute, and values that are wrong.
 
-A setting that a class of transformers does not read may stand in its file all the same. What it
+A setting that a class of transformers does not read may be in its file all the same. What it
 would change is refused by name, and so is a value that no such setting can have.
 """
 
@@ -41,7 +41,7 @@ TYPES: dict[str, type] = {
     **dict.fromkeys(("tie_word_embeddings", "is_causal", "use_sliding_window"), bool),
     "use_bidirectional_attention": bool,
 }
-"""Key -> what its value is, wherever it stands."""
+"""Key -> what its value is, in any file."""
 
 
 def check_config(declared: Mapping[str, Any], family: Family, where: object) -> None:

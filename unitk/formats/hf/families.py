@@ -93,7 +93,7 @@ class Family:
     tokenizer: str = ""
     """The class that AutoTokenizer takes for it, whatever a folder says."""
     roots: Mapping[str, str] = field(default_factory=dict)
-    """Suffix of a fine-tuned class -> what stands there in place of `root`."""
+    """Suffix of a fine-tuned class -> what its names have in place of `root`."""
     laid: Mapping[str, str] = field(default_factory=dict)
     """Options of the layout of texts in fine-tuned models, beside `options`."""
     spelled: Callable[[Vocab], Mapping[int, str]] = lambda vocab: {}

@@ -213,7 +213,7 @@ def mbart_options(model_folder: ModelFolder) -> dict[str, str]:
 ALONE = {"opening": "none", "delimiter": "off"}
 """How texts are laid out for GPT's heads: no symbols are added, and the last word is read."""
 UNDELIMITED = {"delimiter": "off"}
-"""How a decoder's heads read texts: nothing stands behind the last word."""
+"""How a decoder's heads read texts: nothing comes after the last word."""
 
 
 def decoder_opening(model_folder: ModelFolder) -> dict[str, str]:
@@ -227,7 +227,7 @@ def decoder_opening(model_folder: ModelFolder) -> dict[str, str]:
     tokenizer = Tokenizer.from_buffer(open_vocab(file).model.data)  # it names a damaged file
     words = tokenizer.encode("a", add_special_tokens=False).ids
     ids = tokenizer.encode("a", add_special_tokens=True).ids
-    # a symbol behind the text tells nothing of what is in front
+    # a symbol after the text tells nothing of what is in front
     if ids[: len(words)] == words:
         return {"opening": "none"}
     return {"opening": {vocab.cls: "cls", vocab.sep: "sep"}.get(ids[0], "none")}
@@ -292,7 +292,7 @@ def generation(parts: Loaded, rows: int) -> tuple[dict[str, Any], list[str]]:
     stops = {search: stop for stop, search in STOPS.items()}
     stop = stops.get(options.get("search", "likely"))
     numbers = {name: length for name, length in options.items() if isinstance(length, int)}
-    opened = len(start or [0]) - 1  # symbols behind the first one count as new tokens there
+    opened = len(start or [0]) - 1  # symbols after the first one count as new tokens there
     entries: dict[str, Any] = {
         **_symbols(parts.task, options.get("end_symbols", ""), rows),
         **({"do_sample": True, "top_k": 0} if draws else {"num_beams": BEAM}),

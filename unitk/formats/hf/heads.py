@@ -133,7 +133,7 @@ def pooling_of(family: Family, ending: str, declared: Mapping[str, Any], where: 
 
 
 def head_layers(family: Family, ending: str) -> dict[str, Any]:
-    """The settings of the layers that a class of that name has behind its states."""
+    """The settings of the layers that a class of that name has after its states."""
     pooler, _ = family.heads[ending]
     # maps of classes that read from left to right have no bias
     bias = bool(pooler) and family.task != "lm"

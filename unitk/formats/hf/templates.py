@@ -20,7 +20,7 @@ OWN = "default"
 def copy_templates(source: Path, folder: Path) -> None:
     """Write the chat templates of a model's folder into another, as files of their own.
 
-    The first one is chat_template.jinja, others stand in additional_chat_templates/. Files win over
+    The first one is chat_template.jinja, others are in additional_chat_templates/. Files win over
     what older versions of transformers wrote into chat_template.json and tokenizer_config.json.
     Raises `CheckpointError` for a template that is no text.
     """

@@ -114,7 +114,7 @@ def write_tokenizer(
 
 
 def _append_frame(processor: Mapping[str, Any] | None, frame: dict[str, Any]) -> dict[str, Any]:
-    """A frame, behind the post-processor of a vocabulary where both have something to do."""
+    """A frame, after the post-processor of a vocabulary where both have something to do."""
     # that of pieces of bytes cuts the blanks off what a token covers
     if processor is not None and processor["type"] == "ByteLevel":
         return {"type": "Sequence", "processors": [processor, frame]}

@@ -252,7 +252,7 @@ def gather(states: Mapping[str, Tensor], batch: Batch, asks: Sequence[Ask]) -> A
     if asks[0].head != LM:
         states_BTD = states.get(layers_key(asks[0].tower), states_BTD)
     widest = max(ask.rows.shape[1] for ask in asks)
-    # -1 stands behind rows that read fewer slots; its state is any one, and is never used
+    # rows that read fewer slots end with -1; its state is any one, and is never used
     row_Ka = torch.cat([F.pad(ask.rows, (0, widest - ask.rows.shape[1]), value=-1) for ask in asks])
     index = row_Ka.flatten() if widest == 1 else row_Ka.flatten().clamp(min=0)
     states_KaD = states_BTD.flatten(0, 1).index_select(0, index).unflatten(0, row_Ka.shape)

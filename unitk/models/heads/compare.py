@@ -26,8 +26,8 @@ def rows_at_once(states: Tensor, model: Any) -> int:
     """How many rows of a model's logits over words may be made at once on the states' device."""
     if not states.is_cuda:
         return CHUNK
-    room: int = torch.cuda.get_device_properties(states.device).total_memory // SHARE
-    return max(CHUNK, room // (4 * len(model.decoder.embed.tokens.weight)))
+    memory: int = torch.cuda.get_device_properties(states.device).total_memory // SHARE
+    return max(CHUNK, memory // (4 * len(model.decoder.embed.tokens.weight)))
 
 
 Rows = Callable[[Tensor, Tensor, Tensor, "Smoothing | None", float, bool], Tensor]

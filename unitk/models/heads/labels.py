@@ -67,7 +67,7 @@ class MeanOf(Pooled):
 
 def masked_mean(values_Kac: Tensor, real_Ka: Tensor) -> Tensor:
     """The mean [K, c] of the values of each row's real slots."""
-    # a row that reads fewer slots than others has any state behind its own
+    # a row that reads fewer slots than others has any state after its own
     weight_Ka = real_Ka.to(values_Kac.dtype)
     return torch.einsum("kac,ka->kc", values_Kac, weight_Ka) / weight_Ka.sum(1, keepdim=True)
 
@@ -147,8 +147,8 @@ class ChoiceHead(Pooled, Categorical):
 class SpanHead(Categorical):
     """The first and the last slot of an answer (Devlin et al. 2019, section 4.2).
 
-    A row reads the slots where it may stand; the label [K, 2] are numbers within the row. The loss
-    is the mean of the two cross-entropies, a likelihood is the product of both borders'.
+    A row reads the slots where its answer may be; the label [K, 2] are numbers within the row. The
+    loss is the mean of the two cross-entropies, a likelihood is the product of both borders'.
     """
 
     def __init__(self, config: ModelConfig, vocab_size: int, size: int | None) -> None:

@@ -1,6 +1,6 @@
 """Configurations that come with unitk, by name: `unitk train --config summarize`.
 
-NAME.yaml has the settings of a recipe. Its first line says what it is for; the lines behind it what
+NAME.yaml has the settings of a recipe. Its first line says what it is for; the lines after it what
 the recipe reached with it.
 """
 

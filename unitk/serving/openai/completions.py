@@ -147,7 +147,7 @@ class Completions(WritingRoute):
         return speller
 
     def echo(self, choice: Reply, source: list[Ids]) -> Reply:
-        """A choice behind its prompt, whose tokens have log-probabilities if they are asked for."""
+        """A choice after its prompt, whose tokens have log-probabilities if they are asked for."""
         ids = np.concatenate([*source, []]).astype(np.int64)
         text = self.opening(choice.index, source)
         pieces = self.speller_of(source).pieces

@@ -65,7 +65,7 @@ def find_stop(text: str, stops: Sequence[str]) -> int | None:
 
 
 def withhold_stops(text: str, stops: Sequence[str]) -> str:
-    """A growing text without what may yet become a stop string, or is behind one."""
+    """A growing text without what may yet become a stop string, or comes after one."""
     if (at := find_stop(text, stops)) is not None:
         return text[:at]
     # what the text ends with may be what a stop string begins with

@@ -112,6 +112,8 @@ class Choice(Labelling):
         """Text and choice laid out; the text is truncated to the model's positions."""
         encoded = self.lay_out_parts([text, choice])
         over = max(int(slots.pos.max()) + 1 for slots in encoded.example.towers.values())
-        if (room := self.trained.room) and over > room:
-            encoded = self.lay_out_parts([text[: max(len(text) + room - over, 1)], choice])
+        if (position_limit := self.trained.position_limit) and over > position_limit:
+            encoded = self.lay_out_parts(
+                [text[: max(len(text) + position_limit - over, 1)], choice]
+            )
         return encoded

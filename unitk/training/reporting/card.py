@@ -83,7 +83,7 @@ def card(
     """The card of a checkpoint, in Markdown with the front matter that the Hugging Face hub reads.
 
     It leads with what the model does and how it is used. Data and scores follow, and the options
-    stand at the end. `usage` says in Markdown how it is used, `tag` what the hub calls it, where
+    are at the end. `usage` says in Markdown how it is used, `tag` what the hub calls it, where
     the name of its class does not; `library` opens it.
     """
     state = holds_checkpoint(read_state)(path)

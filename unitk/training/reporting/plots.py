@@ -80,7 +80,7 @@ def _draw_runs(events: Mapping[str, list[dict[str, Any]]]) -> Any:
     for axis in axes[-1]:
         axis.set_xlabel("update")
     lines, names = axes[0, 0].get_legend_handles_labels()
-    # names may be long: they stand below the curves
+    # names may be long: they are below the curves
     columns = max(1, 110 // (8 + max(map(len, names), default=0)))
     figure.legend(lines, names, loc="outside lower center", ncols=columns)
     return figure

@@ -2,7 +2,7 @@
 
     model.safetensors   parameters and buffers, a tied tensor once (weights.py)
     ema.safetensors     with --ema or --average-last: the average, which is used of the model
-    base.safetensors    with --adapter: what it stands on, if that does not come with unitk
+    base.safetensors    with --adapter: its base, if that does not come with unitk
     carry.safetensors   with --stateful-rows: what each row carries into the next update
     optim.safetensors   the optimizer's tensors, "PARAMETER/STATE"
     state.json          progress, configuration, fingerprints, versions

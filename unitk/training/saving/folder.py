@@ -82,7 +82,7 @@ class RunFolder:
         """Create the folder with its config.yaml; remove what a killed process left unfinished."""
         self.path.mkdir(parents=True, exist_ok=True)
         files.write(self.path / CONFIG, config)
-        if pretrained.fetched:  # the files behind names in config.yaml
+        if pretrained.fetched:  # the files of names in config.yaml
             files.write(self.path / SOURCES, json.dumps(pretrained.fetched, indent=1) + "\n")
         self.checkpoints.mkdir(exist_ok=True)
         for folder in (self.path, self.checkpoints):

@@ -2,7 +2,7 @@
 
 The loop waits only for the copy to host memory, and for the previous checkpoint if that is still
 being written. If a checkpoint cannot be written, the older ones remain. A run folder in a store is
-uploaded behind each of them; what a store does not take is uploaded with the next one.
+uploaded after each of them; what a store does not take is uploaded with the next one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Saver:
         self._error: BaseException | None = None
         self._untold = 0
         """A failed step that was logged when the next one was due, but not yet returned."""
-        self.behind = ""
+        self.not_mirrored = ""
         """Why the newest checkpoint is not in the store that the run is mirrored in."""
 
     def __enter__(self) -> Saver:
@@ -72,8 +72,10 @@ class Saver:
         if isinstance(error := self._error, OSError):
             raise CheckpointError(self._failure(error)) from error
         self._report()
-        if self.behind:
-            raise CheckpointError(f"{self.behind}; --resume on this machine goes on from there")
+        if self.not_mirrored:
+            raise CheckpointError(
+                f"{self.not_mirrored}; --resume on this machine goes on from there"
+            )
 
     def _write(self, snapshot: Snapshot, best: list[int], named: dict[str, int]) -> None:
         folder, step = self.folder, snapshot.step
@@ -100,11 +102,11 @@ class Saver:
         """Upload the run, as it is after a step, to the store that it is mirrored in, if any."""
         try:
             self.folder.mirror()
-            self.behind = ""
+            self.not_mirrored = ""
         except OSError as error:
             only = f"checkpoint of step {step} is only in {self.folder.path}"
-            self.behind = f"{only} ({refusal(error)})"
-            log.warning("%s; training continues", self.behind)
+            self.not_mirrored = f"{only} ({refusal(error)})"
+            log.warning("%s; training continues", self.not_mirrored)
 
     def _report(self) -> int:
         error = self._error

@@ -60,7 +60,7 @@ def take_snapshot(
     """Copy everything that a checkpoint holds; `copy` brings a tensor to host memory.
 
     `averages` are those of `--ema` or `--average-last`, `carry` what stateful rows carry on. The
-    weights of a `base`, on which an adapter stands, are left out.
+    weights of a `base`, which an adapter adapts, are left out.
     """
     versions = {
         "unitk": VERSION,

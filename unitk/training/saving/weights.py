@@ -1,10 +1,10 @@
-"""The weights of a checkpoint: its own, and those of the base that an adapter stands on.
+"""The weights of a checkpoint: its own, and those of its adapter's base.
 
     model.safetensors   all parameters and buffers; of a run with an adapter those that it trains
     ema.safetensors     the average of what is trained, which is used of the model
     base.safetensors    with an adapter: the weights of its base, which no update changes
 
-The file of a base is a second name of one file for all checkpoints that stand on it, where the disk
+The file of a base is a second name of one file for all checkpoints with that base, where the disk
 can do that. A base that comes with unitk is named by its hash in state.json, and not stored.
 """
 
@@ -69,7 +69,7 @@ class Base:
             model_folder = pretrained.FOLDER / about["model"]
             file = model_folder / WEIGHTS
             if not file.exists() or _hash_of(model_folder) != about["sha256"]:
-                what = f"{folder} stands on the model {about['model']} of unitk"
+                what = f"{folder} is an adapter of the model {about['model']} of unitk"
                 version = read_state(folder).get("versions", {}).get("unitk", "another version")
                 raise CheckpointError(f"{what} {version}, which this version has not")
         elif BASE not in stored_files(folder):

@@ -77,7 +77,7 @@ def unpack_berts(declared: Changes, where: Path) -> Changes:
     for key, needed in DECODES.items():
         if (value := towers["decoder"].get(key)) is not needed:
             raise CheckpointError(f"{where}: decoder.{key} must be true, got {value!r}")
-    # symbols stand beside the towers
+    # symbols are beside the towers
     beside = {key: value for key, value in declared.items() if key not in SIDES}
     depths = {f"decoder_{DEPTH}": towers["decoder"].get(DEPTH, 12)}
     return {DEPTH: 12, **towers["encoder"], **depths, **beside}

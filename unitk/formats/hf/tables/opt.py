@@ -69,7 +69,7 @@ def _opt(checkpoint: Checkpoint) -> Changes:
     changes: Changes = {"final_norm": config.norm_first and not removed}
     if not {*maps} <= tensors.keys():
         return changes
-    # a map of its own would stand between the table and the positions, which are wide
+    # a map of its own would be between the table and the positions, which are wide
     before, after = (tensors.pop(name) for name in maps)
     narrow = tensors[EMBED]
     if not narrow.shape[1] == before.shape[1] == after.shape[0]:

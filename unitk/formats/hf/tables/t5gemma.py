@@ -103,7 +103,7 @@ def unpack_towers(declared: Changes, where: Path) -> Changes:
         types = layer_types(towers[side], usually, f"{where}: {side}")
         if SLIDING in types:
             raise CheckpointError(f"{where}: {side}: unitk reads only {FULL} in layer_types")
-    # transformers reads these in the towers alone, wherever else they stand
+    # transformers reads these in the towers alone, wherever else they are
     taken = {*SIDES, DEPTH, "final_logit_softcapping", *USUAL}
     return {**flat, **{key: value for key, value in declared.items() if key not in taken}}
 
@@ -124,7 +124,7 @@ def pack_towers(entries: Changes) -> Changes:
         side: {**shared, **begun, DEPTH: counts[side], "layer_types": [FULL] * counts[side]}
         for side in SIDES
     }
-    # these stand in the towers and beside them
+    # these are in the towers and beside them
     kept = {"vocab_size", "initializer_range", *(key for key in shared if key.endswith("_id"))}
     return {key: entries[key] for key in entries if key not in shared.keys() - kept} | sides
 

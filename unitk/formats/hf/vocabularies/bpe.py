@@ -104,7 +104,7 @@ def build_llama(pieces: Pieces, flag: Flag, unk: str) -> Any:
 
     begins = flag("add_prefix_space", True)
     tokenizer = byte_fallback(pieces, begins)
-    # "legacy" puts a blank behind added tokens, too
+    # "legacy" puts a blank after added tokens, too
     scheme = "always" if flag("legacy", False) else "first"
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(
         replacement="▁", prepend_scheme=scheme if begins else "never", split=False

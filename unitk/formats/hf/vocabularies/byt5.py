@@ -20,13 +20,13 @@ from unitk.vocab.tokenizer_files import CONFIG, SETTINGS
 NAMES = ("<pad>", "</s>", "<unk>")
 """The ids before those of the bytes."""
 EXTRA = 125
-"""Ids behind those of the bytes, which transformers names <extra_id_0>, <extra_id_1>, ..."""
+"""Ids after those of the bytes, which transformers names <extra_id_0>, <extra_id_1>, ..."""
 CLASS = "ByT5Tokenizer"
 
 
 @register("vocab", "bytes")
 class Bytes(VocabModel):
-    """The 256 bytes, behind three symbols: byte b is the id b + 3."""
+    """The 256 bytes, after three symbols: byte b is the id b + 3."""
 
     kind = "bytes"
     file = "bytes.json"
@@ -88,7 +88,7 @@ class Bytes(VocabModel):
 
 
 def sentinels() -> dict[int, str]:
-    """The names of the ids behind those of the bytes."""
+    """The names of the ids after those of the bytes."""
     return {Bytes.size + number: f"<extra_id_{number}>" for number in range(EXTRA)}
 
 

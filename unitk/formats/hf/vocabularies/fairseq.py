@@ -1,7 +1,7 @@
 """Tokenizer classes of fairseq's models: XLM-R, CamemBERT, mBART and mBART-50.
 
-Their files of pieces are sentencepiece's. fairseq's symbols stand before the pieces, in the places
-of sentencepiece's three and one more, and a mask stands behind them; mBART has languages there.
+Their files of pieces are sentencepiece's. fairseq's symbols are before the pieces, in the places
+of sentencepiece's three and one more, and a mask comes after them; mBART has languages there.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ Roles = Mapping[str, str]
 def arrange_pieces(
     pieces: Pieces, first: Mapping[str, float], skipped: int, last: Mapping[str, float]
 ) -> Pieces:
-    """The pieces without the `skipped` ones, behind and before others with their scores."""
-    # a piece may stand twice: once among sentencepiece's own, once among fairseq's
+    """The pieces without the `skipped` ones, after and before others with their scores."""
+    # a piece may be twice: once among sentencepiece's own, once among fairseq's
     rest = dict([*zip(pieces.ids, pieces.scores, strict=False)][skipped:])
     scores = {**first, **{piece: rest[piece] for piece in rest if piece not in first}, **last}
     ids = {piece: index for index, piece in enumerate(scores)}

@@ -19,7 +19,7 @@ UNIGRAM: dict[str, Any] = {"slow": "*.model", "model": "Unigram"}
 def unigram(pieces: Pieces, steps: list[Any], begins: bool = True) -> Any:
     """Unigrams of words between blanks, after these steps of normalizing.
 
-    With `begins`, a blank stands before the first word. Raises `DataError` for pieces that stand
+    With `begins`, a blank is before the first word. Raises `DataError` for pieces that are
     twice.
     """
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
