@@ -43,8 +43,10 @@ __all__ += ["merge", "mix", "open_run", "plot", "predict", "preprocess", "push",
 __all__ += ["scale", "score", "search", "serve", "show", "sweep", "train"]
 
 _PLACES = {
-    **{"load": "api.loading:load", "load_module": "api.loading:load_module"},
-    **{"train": "api.train:train", "open_run": "runs.view:open_run"},
+    "load": "api.loading:load",
+    "load_module": "api.loading:load_module",
+    "train": "api.train:train",
+    "open_run": "runs.view:open_run",
     "__version__": "files:VERSION",
 }
 """Name -> where it is, imported when it is asked for; other names are verbs."""

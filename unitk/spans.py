@@ -30,8 +30,7 @@ def places_in(spans: Spans) -> Ids:
 
 def choose(weights: tuple[float, ...], rng: np.random.Generator) -> int:
     """One of the numbers 0, 1, ... with probabilities as the weights."""
-    point = rng.random() * sum(weights)
-    return bisect.bisect_right(list(itertools.accumulate(weights)), point)
+    return bisect.bisect_right([*itertools.accumulate(weights)], rng.random() * sum(weights))
 
 
 def draw_lengths(law: npt.NDArray[np.float64], count: int, rng: np.random.Generator) -> Ids:

@@ -62,8 +62,7 @@ def load(
     except TypeError as error:
         raise UsageError(f"--checkpoint must be a path, got {show_value(path)}") from error
     require(len(paths) > 0, "--checkpoint is needed: a list of models is empty")
-    given = _settings_of(options, user_dir)
-    loaded = _open_each(paths, device, task, format, vocab, given)
+    loaded = _open_each(paths, device, task, format, vocab, _settings_of(options, user_dir))
     tasks = [part.task for part in loaded]
     models = [part.model.to(device) for part in loaded]
     size = sum(parameter.numel() for model in models for parameter in model.parameters())

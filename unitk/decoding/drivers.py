@@ -13,7 +13,7 @@ from unitk.data.texts import shorten
 from unitk.decoding.config import GenerateConfig, RulesConfig, slope
 from unitk.decoding.constraints.base import Constraint, spellings
 from unitk.decoding.constraints.searches import OnStep
-from unitk.decoding.fit import check_length, check_places, measure_overrun, shorten_source
+from unitk.decoding.fit import check_length, check_places, lay_out_to_fit, measure_overrun
 from unitk.decoding.search import Hypothesis
 from unitk.errors import DataError, UsageError, amount, require, show_value
 from unitk.models.base import Decoder
@@ -97,35 +97,40 @@ class Driver(ABC):
         """
         name = f"input {number + 1}"
         limits = self.model.config
-        protocol = self.protocol
-        if config.avoid_part > len(source):
-            has = amount(len(source), "parts")
-            raise DataError(f"{name} has {has}, but --avoid-part is {config.avoid_part}")
         if config.avoid_part:
-            phrase = self.task.vocab.decode(source[config.avoid_part - 1])
-            constraint = replace(
-                constraint, avoid=tuple(sorted(spellings(phrase, self.task.vocab)))
-            )
+            constraint = self.avoid_part(source, constraint, config.avoid_part, name)
 
-        def lay_out(source: list[Ids]) -> tuple[Example, Constraint]:
+        def lay_out(source: list[Ids]) -> Prompt:
             exactly = self.task.length(source)
             words = sum(map(len, source))
             sized = constraint.with_lengths(config, words, exactly=exactly, name=name)
-            return self.lay_out(source, sized, name), sized
+            return Prompt(number, source, self.lay_out(source, sized, name), sized)
 
-        def over(laid: tuple[Example, Constraint]) -> int:
-            return measure_overrun(laid[0], protocol, laid[1].max_len, limits)[0]
+        def overrun(prompt: Prompt) -> int:
+            max_len = prompt.constraint.max_len
+            return measure_overrun(prompt.example, self.protocol, max_len, limits)[0]
 
-        source, laid, fits = shorten_source(
+        prompt, fits = lay_out_to_fit(
             shorten(source, config.max_source_len),
             lay_out,
-            over,
+            overrun,
             truncate and self.shortens,
             slope(config.max_len),  # the longest output may become shorter with the source
         )
-        check_length(source, laid[1].max_len, over(laid), limits)
-        check_places(laid[0], protocol, laid[1].max_len, limits, name, fits)
-        return Prompt(number, source, *laid)
+        max_len = prompt.constraint.max_len
+        check_length(prompt.source, max_len, overrun(prompt), limits)
+        check_places(prompt.example, self.protocol, max_len, limits, name, fits)
+        return prompt
+
+    def avoid_part(
+        self, source: list[Ids], constraint: Constraint, number: int, name: str
+    ) -> Constraint:
+        """The constraint that also forbids the words of a part of the source, counted from 1."""
+        if number > len(source):
+            has = amount(len(source), "parts")
+            raise DataError(f"{name} has {has}, but --avoid-part is {number}")
+        phrase = self.task.vocab.decode(source[number - 1])
+        return replace(constraint, avoid=tuple(sorted(spellings(phrase, self.task.vocab))))
 
     def lay_out(self, source: list[Ids], constraint: Constraint, name: str) -> Example:
         """Lay out a source as the model reads it."""

@@ -168,26 +168,26 @@ def fill_up(prompts: Sequence[Example]) -> Batch:
     return replace(batch, towers=towers, sight=sight, inputs=inputs, num_keys=num_keys)
 
 
-def shorten_source(
+def lay_out_to_fit(
     source: list[Ids],
     lay_out: Callable[[list[Ids]], T],
-    over: Callable[[T], int],
+    overrun: Callable[[T], int],
     truncate: bool,
     slope: float = 0.0,
-) -> tuple[list[Ids], T, int]:
-    """Shorten a source while its layout is `over` the limit, a number of positions.
+) -> tuple[T, int]:
+    """Lay out a source, which is shortened with `truncate` until no position is over the limit.
 
-    Returns the source, its layout, and how many tokens of it would fit. Each round removes the
-    fewest tokens that may suffice; the limit on outputs shrinks by `slope` words for each token of
-    the source. If a source cannot be shortened further, it is returned though it is too long.
+    `overrun` counts the positions by which a layout exceeds it. Returns the layout, and how many
+    tokens of the source would fit. Each round removes the fewest tokens that may suffice; the limit
+    on outputs shrinks by `slope` words for each token of the source. A source that cannot be
+    shortened further is laid out though it is too long.
     """
     while True:
         laid = lay_out(source)
-        words = sum(map(len, source))
-        excess = over(laid)
-        left = words - max(1, int(excess / (1 + slope)))
+        excess = overrun(laid)
+        left = sum(map(len, source)) - max(1, int(excess / (1 + slope)))
         if not truncate or excess <= 0 or left <= 0:
-            return source, laid, max(left, 0)
+            return laid, max(left, 0)
         source = shorten(source, left)
 
 

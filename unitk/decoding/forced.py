@@ -15,7 +15,7 @@ from unitk.data.texts import shorten
 from unitk.decoding.config import SEARCH_PRESETS, GenerateConfig, length
 from unitk.decoding.constraints.base import Constraint, find_ends
 from unitk.decoding.drivers import Driver, Prompt, Watcher
-from unitk.decoding.fit import batch_prompts, measure_overrun, shorten_source, split_by_example
+from unitk.decoding.fit import batch_prompts, lay_out_to_fit, measure_overrun, split_by_example
 from unitk.decoding.search import Hypothesis
 from unitk.decoding.texts.outputs import Output
 from unitk.errors import DataError, NonFiniteError, UsageError, require
@@ -114,21 +114,25 @@ class TargetScorer(Driver):
             ends.append(len(ids))
         words = int(np.diff(ends, prepend=-1).max()) - 1
 
-        def over(example: Example) -> int:
-            return measure_overrun(example, protocol, words, limits)[0]
+        def lay_out(source: list[Ids]) -> Prompt:
+            limit = length(config.max_len, sum(map(len, source)))
+            return Prompt(number, source, self.task.prompt(source), Constraint(ids, max_len=limit))
+
+        def overrun(prompt: Prompt) -> tuple[int, int]:
+            return measure_overrun(prompt.example, protocol, words, limits)
 
         source = shorten(source, config.max_source_len)
-        source, example, _ = shorten_source(source, self.task.prompt, over, truncate)
-        beyond = max(measure_overrun(example, protocol, words, limits))
+        prompt, _ = lay_out_to_fit(source, lay_out, lambda one: overrun(one)[0], truncate)
+        beyond = max(overrun(prompt))
         if beyond > 0:
             raise DataError(
                 f"{name} with its target of {words:,} tokens is too long by {beyond:,} for this "
                 "model's positions; --truncate shortens the last part of the source"
             )
-        if len(ends) != 1 + len(example.blanks):
-            raise DataError(f"{name}: {len(ends)} targets for {1 + len(example.blanks)} blanks")
-        limit = length(config.max_len, sum(map(len, source)))
-        return Prompt(number, source, example, Constraint(ids, max_len=limit))
+        blanks = 1 + len(prompt.example.blanks)
+        if len(ends) != blanks:
+            raise DataError(f"{name}: {len(ends)} targets for {blanks} blanks")
+        return prompt
 
     def outputs(
         self, prompts: Sequence[Prompt], config: GenerateConfig, watch: Watcher

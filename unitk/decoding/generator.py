@@ -186,8 +186,7 @@ class Generator(SourceEncoder):
         config = make_config(GenerateConfig, {"lenpen": GenerateConfig.INFILL_LENPEN, **options})
         texts = as_strings(texts)
         sources = Sources([self.encode_blanks(text) for text in texts])
-        outputs = self.fill(texts, sources, config)
-        return OutputTable(outputs, split_parts(texts), self.vocab)
+        return OutputTable(self.fill(texts, sources, config), split_parts(texts), self.vocab)
 
     def fill(
         self,

@@ -337,8 +337,7 @@ def embed_sources(
     """The job of vectors for sources, with the options of `EmbedConfig`."""
     generator, config = request.generator, request.config
     model, cost = route.model_of(generator), route.count_tokens(sources)
-    states = config.pool == "none"
-    size = model.reader.config.width * (cost if states else len(sources))
+    size = model.reader.config.width * (cost if config.pool == "none" else len(sources))
     require(
         size <= route.WEIGHTS,
         f"pool {config.pool}: {size:,} numbers, but an answer may have {route.WEIGHTS:,}: "

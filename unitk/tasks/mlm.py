@@ -125,8 +125,7 @@ class MLM(Masked):
         super().__init__(config, vocab)
         self.copies = config.copies
         self.frame = 3 if config.nsp else 2
-        single = config.parts == "sentences"
-        self.cut = SentencePairs(single=single) if config.nsp else None
+        self.cut = SentencePairs(single=config.parts == "sentences") if config.nsp else None
         self.heads = ("class:nsp:2",) if config.nsp else ()
         self.shift = config.shift
 

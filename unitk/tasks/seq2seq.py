@@ -59,8 +59,7 @@ class Seq2Seq(Task):
     @cached_property
     def protocol(self) -> Protocol:
         v = self.vocab
-        banned = v.pad, v.cls, v.mask
-        return Protocol(end=v.sep, banned=banned, opened=len(self.start) - 1)
+        return Protocol(end=v.sep, banned=(v.pad, v.cls, v.mask), opened=len(self.start) - 1)
 
     def finetune(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
         return unroll(self.prompt(source), self.protocol, np.append(target, self.vocab.sep))

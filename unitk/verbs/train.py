@@ -104,9 +104,12 @@ def variables(rank: int, processes: int, folder: Path) -> dict[str, str]:
     """The environment variables of a rank, with torchrun's names where it has one."""
     ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes}
     environment = {name: str(number) for name, number in ranks.items()}
-    environment |= {"LOCAL_WORLD_SIZE": str(processes), MEETING: str(folder)}
-    environment |= {LAUNCHER: str(os.getpid())}
-    environment |= {REPORT: str(folder / REPORTED.format(rank))}
+    environment |= {
+        "LOCAL_WORLD_SIZE": str(processes),
+        MEETING: str(folder),
+        LAUNCHER: str(os.getpid()),
+        REPORT: str(folder / REPORTED.format(rank)),
+    }
     if "OMP_NUM_THREADS" not in os.environ:
         environment["OMP_NUM_THREADS"] = "1"  # as torchrun sets it
     if interface := LOOPBACK.get(sys.platform):

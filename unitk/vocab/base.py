@@ -161,8 +161,7 @@ class Vocab:
         encode = self.encode
         for mark in MARKED.finditer(text):
             # a symbol brings its own blank: the one before it would be a piece by itself
-            part = text[at : mark.start()].rstrip()
-            ids += [*encode(part), index_of[mark[0]]]
+            ids += [*encode(text[at : mark.start()].rstrip()), index_of[mark[0]]]
             at = mark.end()
             encode = self.encode_inside
         return ids + encode(text[at:])

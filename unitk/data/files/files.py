@@ -147,8 +147,7 @@ class Files:
         for block in self.blocks():
             if isinstance(block, PairBlock):
                 for pair in block.pairs:
-                    words = self.labels == "tags"
-                    yield from [" ".join(pair.source)] if words else pair.source
+                    yield from [" ".join(pair.source)] if self.labels == "tags" else pair.source
                     yield from [] if self.labels else [pair.target]
             else:
                 assert self.reading is not None

@@ -33,10 +33,18 @@ RECORDS = "unitk-records-"
 STDIN = Path("-")
 T = TypeVar("T")
 MAGIC = {
-    **{b"PAR1": "parquet", b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz"},
-    **{b"(\xb5/\xfd": "zstd", b"PK\3\4": "zip", b"%PDF": "PDF", b"\x89PNG": "PNG"},
-    **{b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32"},
-    **{b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"},
+    b"PAR1": "parquet",
+    b"\x1f\x8b": "gzip",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ": "xz",
+    b"(\xb5/\xfd": "zstd",
+    b"PK\3\4": "zip",
+    b"%PDF": "PDF",
+    b"\x89PNG": "PNG",
+    b"\xff\xfe\0\0": "UTF-32",
+    b"\0\0\xfe\xff": "UTF-32",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
 }
 """How files begin that are no UTF-8 text."""
 

@@ -146,8 +146,7 @@ def find_ends(config: GenerateConfig, vocab: Vocab) -> tuple[int, ...]:
 
 def _find_token(name: str, vocab: Vocab) -> int:
     """The id of a token by its name, as the vocabulary spells it."""
-    symbols = _symbols(vocab)
-    index = symbols.get(name, vocab.model.find(name))
+    index = _symbols(vocab).get(name, vocab.model.find(name))
     if index is None:
         pieces = vocab.pieces(range(len(vocab)))
         near = nearest(name, [piece for piece in pieces if piece[:1] == name[:1]])

@@ -200,8 +200,7 @@ class Constrained(Search):
         same = (bank[:, :, None] == bank[:, None]) & possible[:, None]
         # The j-th best of a bank takes turn j. In a turn the fullest bank comes first;
         # continuations that do not exist come last.
-        turn = same.tril(-1).sum(2)
-        key = turn * self.banks - bank
+        key = same.tril(-1).sum(2) * self.banks - bank
         return key.masked_fill(~possible, key.max() + 1).argsort(dim=1, stable=True)
 
     def _forbid(self, gain_RV: Tensor, beams: int) -> None:

@@ -51,8 +51,7 @@ def contrast(
         unroll(variant.example, scorer.protocol, best[i].ids) for variant in prompts for i in alike
     ]
     gains = score_shared(scorer.model, laid, config.max_tokens, row=ROW)
-    totals = [gain[0].sum() for gain in gains]
-    sums = np.reshape(totals, (-1, len(best)))
+    sums = np.reshape([gain[0].sum() for gain in gains], (-1, len(best)))
     scores = np.array([best[i].score for i in alike])
     ranks = scores + config.contrast * (sums[0] - sums[1:].max(axis=0))
     return [best[alike[i]] for i in np.lexsort((alike, -ranks))]

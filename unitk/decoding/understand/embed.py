@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from unitk.decoding.config import EmbedConfig
-from unitk.decoding.fit import batch_prompts, count_excess, shorten_source
+from unitk.decoding.fit import batch_prompts, count_excess, lay_out_to_fit
 from unitk.errors import DataError, NonFiniteError, UsageError, require
 from unitk.models.base import Decoder, families_with
 from unitk.models.model import Model
@@ -104,7 +104,7 @@ def _pool(x_TD: Tensor, token_T: Tensor, symbols: Tensor, config: EmbedConfig) -
 def fit_text(task: Task, source: list[Ids], model: Model, number: int, truncate: bool) -> Example:
     """Lay out source `number` by `Task.to_embed`, shortened with `truncate` if it is too long."""
     limits = model.config
-    _, example, _ = shorten_source(
+    example, _ = lay_out_to_fit(
         source, task.to_embed, lambda ids: count_excess(ids, limits), truncate
     )
     if (over := count_excess(example, limits)) > 0:

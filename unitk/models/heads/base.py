@@ -214,8 +214,7 @@ class Answers(nn.Module):
         name = asks[0].head
 
         def chunk(asked: Asked, label: Tensor, price_K: Tensor) -> Terms:
-            output = self.head(asked, name)
-            return self.heads.get(name).terms(output, label, price_K, *smoothed)
+            return self.heads.get(name).terms(self.head(asked, name), label, price_K, *smoothed)
 
         asked = gather(states, batch, asks)
         rows = fused.rows_at_once(asked.states, self.members[0])

@@ -171,9 +171,8 @@ class Headed(Understanding):
 
     def with_ask(self, example: Example, tower: str, rows: Ids) -> Example:
         """The example with an ask whose predictions read the slots `rows` [K, a] of a tower."""
-        ones = np.ones(len(rows), np.float32)
-        zeros = np.zeros(len(rows))
-        ask = Ask(self.head, f"{self.head}:label", tower, rows, zeros, ones)
+        weight = np.ones(len(rows), np.float32)
+        ask = Ask(self.head, f"{self.head}:label", tower, rows, np.zeros(len(rows)), weight)
         return replace(example, asks=[ask, *(example.asks if self.config.lm_weight else ())])
 
     def rows(self, encoded: Encoded) -> Ids:

@@ -131,8 +131,7 @@ class Late:
         run.norm = float(norm)
         if math.isfinite(run.norm) and math.isfinite(total):
             sum_of = dict(zip(pending.names, sums, strict=True))
-            own = Passed(sum_of, pending.counts, total, norm)
-            self.run.record(own, run.norm, pending.update)
+            run.record(Passed(sum_of, pending.counts, total, norm), run.norm, pending.update)
             return True
         run.plan.zero_grad()  # the gradients of the next update, which is computed again
         now = at.step, at.epoch

@@ -25,7 +25,7 @@ from unitk.decoding.config import GenerateConfig, make_config, slope
 from unitk.decoding.constraints.base import Constraint, Constraints, word_rules
 from unitk.decoding.constraints.searches import OnStep
 from unitk.decoding.decode import generate
-from unitk.decoding.fit import batch_prompts, measure_overrun, search_protocol, shorten_source
+from unitk.decoding.fit import batch_prompts, lay_out_to_fit, measure_overrun, search_protocol
 from unitk.decoding.texts.outputs import Output
 from unitk.decoding.texts.sentences import choose_outputs
 from unitk.decoding.texts.sources import as_strings
@@ -177,7 +177,7 @@ class LatentSpace:
         def excess(prompt: Example) -> int:
             return measure_overrun(prompt, self.protocol, 1, self.model.config)[0]
 
-        _, prompt, _ = shorten_source([ids.astype(np.int64)], self.task.prompt, excess, truncate)
+        prompt, _ = lay_out_to_fit([ids.astype(np.int64)], self.task.prompt, excess, truncate)
         if excess(prompt) > 0:
             raise DataError(
                 f"{text[:40]!r}... is too long for the encoder by {excess(prompt)} tokens; "
