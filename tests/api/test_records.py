@@ -12,6 +12,7 @@ import pytest
 import unitk
 from tests.api.test_corpora import content
 from tests.conftest import toy_lines
+from unitk.api.records import store_records
 from unitk.data.corpus.folders import open_corpus
 from unitk.errors import DataError, UsageError
 
@@ -56,6 +57,17 @@ TABLES = {
     "datasets": ("datasets", lambda datasets: datasets.Dataset.from_list(PLAIN)),
     "Arrow": ("pyarrow", lambda arrow: arrow.Table.from_pylist(PLAIN)),
     "batch": ("pyarrow", lambda arrow: arrow.RecordBatch.from_pylist(PLAIN)),
+    "structs": ("pyarrow", lambda arrow: arrow.array(PLAIN)),
+    "stream": ("datasets", lambda datasets: datasets.IterableDataset.from_generator(lambda: PLAIN)),
+    "polars": ("polars", lambda polars: polars.DataFrame(PLAIN)),
+    "lazy": ("polars", lambda polars: polars.LazyFrame(PLAIN)),
+    "series": ("polars", lambda polars: polars.Series(PLAIN)),
+    "structured": (
+        "numpy",
+        lambda numpy: numpy.array(
+            [tuple(one.values()) for one in PLAIN], [("id", int), ("long", "U99"), ("short", "U9")]
+        ),
+    ),
 }
 PLAIN = [{**one, "id": int(one["id"])} for one in RECORDS]
 
@@ -216,6 +228,11 @@ def test_a_missing_value_is_no_text(tmp_path):
     for records in ([nan], [{"target": nan}], [None]):
         with pytest.raises(DataError, match="references, line 1: .*target.* empty"):
             unitk.score(metric="rouge", hypotheses=["a"], references=records)
+    for short in (nan, [nan], np.array(["b", nan], object), [{"deep": [nan]}]):
+        records = [{"long": "a", "short": short, "other": float("inf")}]
+        with pytest.raises(DataError, match="input, line 1: .*short") as error:
+            unitk.preprocess(input=records, dest=tmp_path / "a", **FIELDS)
+        assert "nan" not in str(error.value)
     records = [{"long": "a", "short": nan}]
     with pytest.raises(DataError, match="input, line 1: .*short.* empty"):
         unitk.preprocess(input=records, dest=tmp_path / "a", **FIELDS)
@@ -230,6 +247,54 @@ def test_texts_in_memory_that_cannot_be_scored_are_told_by_their_option():
     ):
         with pytest.raises((DataError, UsageError), match=said):
             unitk.score(metric="rouge", hypotheses=found, references=wanted)
+
+
+def test_every_value_that_is_missing_is_null(tmp_path):
+    """pandas, numpy and polars have a name for it each, which may stand within a list, too."""
+    pandas, polars = map(pytest.importorskip, ("pandas", "polars"))
+    nan = float("nan")
+    cells = [[nan, 1.0], {"deep": [nan]}, np.array([None, nan, np.float32("nan")], object)]
+    frame = pandas.DataFrame({"text": ["a"] * 5, "cell": [*cells, [pandas.NA, pandas.NaT], nan]})
+    names = {"input": ("text",)}
+    for table, wanted in (
+        (frame, [[None, 1.0], {"deep": [None]}, [None] * 3, [None] * 2, None]),
+        (frame.to_dict("records"), [[None, 1.0], {"deep": [None]}, [None] * 3, [None] * 2, None]),
+        (polars.DataFrame({"cell": [[nan, 1.0], None]}), [[None, 1.0], None]),
+    ):
+        with store_records({"input": table}, names) as given:
+            lines = given["input"].read_text().splitlines()
+        assert [json.loads(line, parse_constant=pytest.fail)["cell"] for line in lines] == wanted
+
+
+def test_what_are_no_records_is_one_line(tmp_path):
+    """A run names them by the option that its user gave."""
+    datasets, pandas, polars = map(pytest.importorskip, ("datasets", "pandas", "polars"))
+    one = datasets.Dataset.from_list(PLAIN)
+    splits = datasets.DatasetDict(train=one)
+    run = {"task": "lm", "arch": "gpt2_tiny", "save_dir": tmp_path / "run", "max_steps": 1}
+    for records, message in (
+        (splits, "a dict .* split"),
+        ([pandas.DataFrame(RECORDS)] * 2, "record 1 .* dict"),
+        ([polars.DataFrame(PLAIN)], "record 1 .* dict"),
+        ([["a", "b"]], "record 1 .* dict"),
+        (one["long"], "record 1 .* got 'The"),
+        (np.array(["a"]), "record 1 .* got 'a'"),
+    ):
+        with pytest.raises(UsageError, match=f"^(--)?input: {message}"):
+            unitk.preprocess(input=records, dest=tmp_path / "a", **FIELDS)
+        with pytest.raises(UsageError, match=f"^(--)?data: {message}"):
+            unitk.train(**run, data=records, preprocess=FIELDS)
+    for records in (splits, {"output": ["a"]}):
+        with pytest.raises(UsageError, match="^(--)?hypotheses: .* split"):
+            unitk.score(metric="rouge", hypotheses=records, references=["a"])
+    with pytest.raises(UsageError, match="texts: text 1 .* DatasetDict"):
+        unitk.embed(splits, checkpoint="unitk-base-en")
+
+
+@pytest.mark.parametrize("found", [[["a", 1]], [3], [{"outputs": ["a"]}], [("a", ["b"])]])
+def test_hypotheses_that_are_no_texts_are_refused(found):
+    with pytest.raises(DataError, match="^hypotheses, line 1: .*output"):
+        unitk.score(metric="rouge", hypotheses=found, references=["a"])
 
 
 def test_outputs_are_a_table_that_can_be_scored():

@@ -1,9 +1,10 @@
-"""Records in memory for options that name files: dicts, tables of pandas and of datasets."""
+"""Records in memory for options that name files: dicts, and tables of other libraries."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,12 +18,14 @@ from unitk.api.arguments import option_words
 from unitk.api.verb import Verb, find_verb
 from unitk.data.corpus.writer import called_from_python
 from unitk.data.files.lines import RECORDS, filling_temporary
-from unitk.errors import UsageError, require, show_value
+from unitk.errors import UnitkError, UsageError, require, show_value
 from unitk.files import MANIFEST, open_plain
 from unitk.options.settings import plain
 from unitk.training.config import TrainConfig
 from unitk.training.saving.folder import RunFolder
 
+CONSTANTS = {"Infinity": float("inf"), "-Infinity": -float("inf")}
+"""Names of numbers that Python's json writes and others have not."""
 CORPUS = "corpus"
 """Folder within a run's that holds the corpus of the records that it is trained on."""
 
@@ -32,12 +35,14 @@ def are_records(value: object, texts: bool = False) -> bool:
 
     With `texts`, the strings in a list are texts; otherwise they are names of files.
     """
-    if isinstance(value, str | os.PathLike | Mapping):
+    if isinstance(value, str | bytes | os.PathLike):
         return False
+    if isinstance(value, Mapping):  # such as the splits of a data set, which are refused later
+        return any(map(are_records, value.values()))
     if isinstance(value, list | tuple):
-        first = next(iter(value), None)
-        return isinstance(first, Mapping) or (texts and not isinstance(first, os.PathLike))
-    return isinstance(value, Iterable) or hasattr(value, "columns")  # a table of Arrow
+        first = next(iter(value), None if texts else "")
+        return not isinstance(first, os.PathLike if texts else os.PathLike | str)
+    return isinstance(value, Iterable) or hasattr(type(value), "columns")  # a table of Arrow
 
 
 @contextmanager
@@ -53,7 +58,11 @@ def store_records(
     files = dict(arguments)
     first = next(iter(names), "")
     texts = bool(names.get(first)) and are_records(files.get(first), texts=True)
-    given = [name for name in names if are_records(files.get(name), texts)]
+    given = [
+        name
+        for name in names
+        if isinstance(files.get(name), Mapping) or are_records(files.get(name), texts)
+    ]
     for name in sorted(names.keys() - given):
         value = files.get(name)
         for item in value if isinstance(value, list | tuple) else ():  # names of files, not texts
@@ -81,16 +90,18 @@ def _write(records: Any, path: Path, name: str, fields: Sequence[str]) -> Path:
     library = type(records).__module__.partition(".")[0]
     if library == "unitk":  # what unitk.generate returned: the n best outputs of each text
         records = [outputs[0].text if outputs else "" for outputs in records]
-    if library == "datasets" and hasattr(records, "features"):
+    require(
+        not isinstance(records, Mapping),
+        f"--{name}: a dict is not a list of records; name one split of it, or put it in a list",
+    )
+    if library == "datasets" and hasattr(records, "to_parquet"):
         path = path.with_suffix(".parquet")  # with the names of class labels
         records.to_parquet(path)
         return path
-    if hasattr(records, "columns"):
-        records = _rows(records, name)
     path = path.with_suffix(".jsonl")
     number = 0
     with open_plain(path, "x") as file:
-        for number, record in enumerate(plain(records), 1):
+        for number, record in enumerate(_rows(records, name), 1):
             if fields and not isinstance(record, Mapping):
                 record = dict.fromkeys(fields, record)
             if not isinstance(record, Mapping):
@@ -99,10 +110,11 @@ def _write(records: Any, path: Path, name: str, fields: Sequence[str]) -> Path:
                     f"record {number} must be a dict, got {show_value(record)}; "
                     'a text is a record, too: {"text": ...}'
                 )
-            # json has no NaN, by which tables say that there is no value
-            known = {k: None if isinstance(v, float) and v != v else v for k, v in record.items()}
             try:
-                line = json.dumps(known, ensure_ascii=False, default=_plain)
+                line = json.dumps({**record}, ensure_ascii=False, default=_plain)
+                if "NaN" in line:  # a missing value, of which json knows null alone
+                    known = json.loads(line, parse_constant=CONSTANTS.get)
+                    line = json.dumps(known, ensure_ascii=False)
                 file.write(line + "\n")
             except (TypeError, ValueError) as error:
                 raise UsageError(f"--{name}: record {number}: {error}") from None
@@ -111,18 +123,26 @@ def _write(records: Any, path: Path, name: str, fields: Sequence[str]) -> Path:
 
 
 def _rows(table: Any, name: str) -> Any:
-    """The rows of a table of pandas, Arrow or polars; a cell without a value is None."""
-    names = [*getattr(table, "column_names", table.columns)]  # the columns of Arrow are their cells
-    require(len({*names}) == len(names), f"--{name}: columns of the table have the same name")
-    if hasattr(table, "notna"):
-        table = table.astype(object).where(table.notna(), None).to_dict("records")
-    return plain(table)
+    """The rows of a table or an array of numpy, pandas, Arrow or polars, or records as they are."""
+    if hasattr(table, "collect"):  # a LazyFrame
+        table = table.collect()
+    if hasattr(table, "columns"):
+        # the columns of Arrow are their cells
+        names = [*getattr(table, "column_names", table.columns)]
+        require(len({*names}) == len(names), f"--{name}: columns of the table have the same name")
+    if hasattr(table, "iterrows"):
+        return table.to_dict("records")
+    rows = plain(table)
+    fields = getattr(getattr(table, "dtype", None), "names", None)  # of a structured array
+    return [dict(zip(fields, row, strict=True)) for row in rows] if fields else rows
 
 
 def _plain(value: object) -> object:
-    """A value of another library as one that json has."""
+    """A value of another library as one that json has; what stands for no value is None."""
+    if str(value) in ("NaT", "<NA>"):  # of pandas
+        return None
     own = str(value) if isinstance(value, date | time | timedelta | Decimal) else plain(value)
-    if own is value:
+    if own is value or hasattr(value, "columns"):
         raise TypeError(f"{show_value(value)} cannot be a field")
     return own
 
@@ -150,6 +170,16 @@ def take_corpus(arguments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, An
     return given, {**how, **parts, "dest": folder}
 
 
+@contextmanager
+def _named_data() -> Iterator[None]:
+    """Call the input of a corpus by the name that it has in training."""
+    try:
+        yield
+    except UnitkError as error:
+        error.args = tuple(re.sub(r"^(--)?input\b", r"\1data", str(line)) for line in error.args)
+        raise
+
+
 def make_corpus(how: dict[str, Any], config: TrainConfig) -> None:
     """Write the corpus of a run's records; a resumed run must have the same records as before."""
     RunFolder(config.save_dir).check(config.resume)
@@ -163,7 +193,7 @@ def make_corpus(how: dict[str, Any], config: TrainConfig) -> None:
     verb = find_verb("preprocess")
     assert isinstance(verb, Verb) and verb.value is not None
     dest: Path = how["dest"]
-    with called_from_python(), store_records(how, verb.records) as given:
+    with _named_data(), called_from_python(), store_records(how, verb.records) as given:
         known = dest.exists()
         require(
             config.resume or not known, f"--save-dir {config.save_dir} holds a corpus; name another"

@@ -189,10 +189,10 @@ def _label_of_record(record: Record, side: Side, names: tuple[str, ...]) -> list
         raise DataError(
             f"{record.place}: nothing that unitk generate wrote; --hypothesis-field names it"
         )
-    if "output" in record:  # of a table
-        return [str(record.get("output"))]
-    outputs = record.get("outputs")
-    return [outputs[0]["text"] if outputs else ""]
+    name = "output" if "output" in record else "outputs"  # of a table, or with all n best
+    if record.get(name) in (None, "", []):  # also in the record of an error
+        return [""]
+    return [record.text(name.replace("outputs", "outputs.0.text"))]
 
 
 def _labels_of_corpus(path: Path, side: Side) -> list[list[str]]:

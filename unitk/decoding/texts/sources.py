@@ -14,7 +14,7 @@ from unitk.data.files.window import around_answer
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.constraints.base import Constraint, encode_phrase
 from unitk.decoding.texts.sentences import key_sentence
-from unitk.errors import UsageError, require
+from unitk.errors import UsageError, require, show_value
 from unitk.options.settings import plain
 from unitk.slots import Ids
 from unitk.vocab.base import BLANKS, SYMBOLS
@@ -145,7 +145,7 @@ def split_parts(texts: Any, name: str = "texts") -> list[Sequence[str]]:
     """Each text as its parts; a string is a single text of one part."""
     # iterating over a table of pandas gives the names of its columns, not texts
     require(
-        not hasattr(texts, "columns"),
+        not hasattr(type(texts), "columns"),  # asking a LazyFrame for them computes it
         f"{name} must be a column of a table, such as table['text'], not all of it",
     )
     split: list[Sequence[str]] = []
@@ -153,7 +153,8 @@ def split_parts(texts: Any, name: str = "texts") -> list[Sequence[str]]:
         parts = _items(text)
         wrong = [part for part in parts if not isinstance(part, str)]
         if wrong or not parts:
-            raise UsageError(f"{name}: text {number} must be a string, got {[*wrong, parts][0]!r}")
+            given = show_value([*wrong, parts][0])
+            raise UsageError(f"{name}: text {number} must be a string, got {given}")
         split.append(parts)
     return split
 

@@ -14,7 +14,7 @@ import pytest
 from hub_server import environment, run_hub
 
 from unitk.errors import DataError, UsageError
-from unitk.verbs import push
+from unitk.formats import push
 
 
 @pytest.fixture
