@@ -14,7 +14,7 @@ from typing import Any
 from unitk.decoding.config import GenerateConfig, length
 from unitk.decoding.files.defaults import naming_defaults
 from unitk.decoding.generator import Generator
-from unitk.errors import UsageError, require
+from unitk.errors import UsageError, require, show_value
 from unitk.foreign import parse_json
 from unitk.options.config import resolve
 from unitk.options.settings import Origin, Settings, argument_text
@@ -59,10 +59,11 @@ class Service:
         Raises UsageError and DataError, which name the field, and Abandoned when the client has
         `gone` while its texts are read.
         """
-        if not isinstance(body, dict):
-            raise UsageError('the request must be an object such as {"texts": ["..."]}')
-        check_depth(body)
         route = routes()[verb]
+        if not isinstance(body, dict):
+            fault = f"must be an object with the field {route.takes[0]!r}, got {show_value(body)}"
+            raise UsageError(f"the request {fault}")
+        check_depth(body)
         body = {**route.translate(body), "model": self.name}
         options = route.options()
         for name in body:

@@ -310,6 +310,9 @@ USER = [{"role": "user", "content": f"Oslo\t{PASSAGE}"}]
         ("embeddings", {"input": ""}, 400, "input", "text 1 is empty"),
         ("embeddings", {"input": "a", "dimensions": 3}, 400, "dimensions", "384"),
         ("embeddings", {"input": "a", "encoding_format": "hex"}, 400, "encoding_format", "base64"),
+        ("completions", ["a"], 400, None, "field 'prompt', got ['a']"),
+        ("chat/completions", "a", 400, None, "field 'messages'"),
+        ("embeddings", 3, 400, None, "field 'input'"),
         ("nothing", {}, 404, None, "/v1/completions"),
     ],
 )
