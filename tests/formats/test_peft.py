@@ -1,6 +1,7 @@
 """Adapters leave for peft and come from it: the same logits, computed by peft."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -299,3 +300,14 @@ def test_what_does_not_come_in(kit, run, tmp_path, change, message):
     with pytest.raises(CheckpointError, match=message):
         kit.to_unitk("peft", there, tmp_path / "ours")
     assert not (tmp_path / "ours").exists()
+
+
+@pytest.mark.parametrize("target", ["peft", "hf"])
+@pytest.mark.parametrize("arch", ["gpt_bert_tiny", "ltg_bert_tiny", "deberta_v3_tiny"])
+def test_readmes_name_classes_that_transformers_has(hf, kit, run, tmp_path, arch, target):
+    """A model of which it has none is opened with the code of its release."""
+    ours = run("mlm", arch, LORA if target == "peft" else "")
+    readme = (kit.from_unitk(ours, target, tmp_path / "there") / "README.md").read_text()
+    names = re.findall(r"from transformers import (.*), (.*)", readme)
+    assert names and all(hasattr(hf, name) for line in names for name in line)
+    assert ("trust_remote_code=True" in readme) == (arch != "deberta_v3_tiny")

@@ -278,6 +278,7 @@ register("model_type", "ltgbert")(
     Family(
         about="LTG-BERT, by the code of its release",
         name="LtgBert",
+        released=True,
         root="",
         presets=("ltg_bert_base", "ltg_bert_small"),
         task="mlm",
@@ -296,6 +297,7 @@ register("model_type", "gpt_bert")(
     Family(
         about="GPT-BERT, by the code of its release",
         name="GPTBERT",
+        released=True,
         root="model.",
         presets=("gpt_bert_base", "gpt_bert_small"),
         task="mlm",

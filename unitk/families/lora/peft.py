@@ -40,6 +40,7 @@ from unitk.formats.hf.families import (
 from unitk.formats.hf.folder import find as find_folder
 from unitk.formats.hf.folder import translate
 from unitk.formats.hf.folder import write as write_folder
+from unitk.formats.hf.usage import explain_release
 from unitk.formats.names import TURNED, Layout, equal_tensors, list_names
 from unitk.formats.settings import check_value
 from unitk.options.fields import parse_named
@@ -342,6 +343,15 @@ tokenizer = AutoTokenizer.from_pretrained("{base}")
 model = PeftModel.from_pretrained({model}.from_pretrained("{base}"), ".")
 ```
 """
+ADAPTED = """\
+This folder has an adapter of it:
+
+```python
+from peft import PeftModel
+
+model = PeftModel.from_pretrained(model, ".")
+```
+"""
 
 
 def explain(parts: Loaded) -> str:
@@ -351,6 +361,8 @@ def explain(parts: Loaded) -> str:
     class_name = class_of(family, parts.model.config)
     if head:
         class_name = family.name + ending_of(family, head)
+    if release := explain_release(parts, f"`{BASE}/`", BASE):
+        return f"{release}\n{ADAPTED}"
     return USAGE.format(base=BASE, model=class_name)
 
 

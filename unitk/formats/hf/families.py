@@ -84,6 +84,8 @@ class Family:
     """For writing: the inverse of `unpack`."""
     separators: int = 1  # between two texts
     whole: str = ""  # suffix of the class with an output over words, where `WRITES` has another
+    released: bool = False
+    """Whether transformers lacks its classes, so that a folder needs the code of its release."""
     both_ways: bool = False
     """Whether the class sees both sides of a token if config.json says so."""
     opens: Callable[[ModelConfig], Changes] = lambda config: {CAUSAL: False}

@@ -9,7 +9,7 @@ import numpy as np
 
 from unitk import registry
 from unitk.errors import require
-from unitk.formats.hf.families import BOTH, MODEL_TYPE, ONE_WAY, Family, kind_of
+from unitk.formats.hf.families import BOTH, MODEL_TYPE, ONE_WAY, Family, class_of, kind_of
 from unitk.tasks.base import Task
 from unitk.tasks.mlm import MLM
 from unitk.training.saving.checkpoint import Loaded
@@ -54,6 +54,17 @@ unitk convert --from hf . --to unitk ../model
 unitk generate --checkpoint ../model --input texts.txt
 ```
 """
+RELEASED = """\
+transformers has no class of a {name}. Put the code of its release into {folder}, and the `auto_map`
+of that release's config.json:
+
+```python
+from transformers import {model}, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("{path}")
+model = {model}.from_pretrained("{path}", trust_remote_code=True)
+```
+"""
 CONTINUES = " `unitk convert --task lm` writes a folder that continues texts there."
 
 
@@ -86,6 +97,22 @@ def check_sight(task: Task, family: Family) -> None:
 
 
 def usage(parts: Loaded) -> str:
+    """How to use a model that the usual lines do not open, or not as what it is."""
+    return explain_release(parts, "this folder", ".") or _explain_sight(parts)
+
+
+def explain_release(parts: Loaded, folder: str, path: str) -> str:
+    """How a model of a family that transformers lacks is opened there; "" for any other."""
+    family: Family = registry.get(MODEL_TYPE, type_of(parts))
+    if not family.released:
+        return ""
+    ending = class_of(family, parts.model.config).removeprefix(family.name)
+    model = f"AutoModel{ending.removesuffix('Model')}"
+    name = family.about.partition(",")[0]
+    return RELEASED.format(name=name, folder=folder, path=path, model=model)
+
+
+def _explain_sight(parts: Loaded) -> str:
     """How to use a model that sees both sides although its class, or its task, does not say so."""
     config = parts.model.config
     task = parts.task
@@ -106,6 +133,6 @@ def usage(parts: Loaded) -> str:
 
 def tag(parts: Loaded) -> str:
     """The hub's name for a model that sees both sides although its class does not say so."""
-    if not usage(parts):
+    if not _explain_sight(parts):
         return ""
     return "feature-extraction" if parts.task.protocol else "fill-mask"
