@@ -3,7 +3,7 @@
 Prints options of `unitk train`, one a line: the architecture, and how texts are read.
 """
 
-from stages import parse_arguments
+from shared import parse_arguments
 
 from unitk.options.config import flag
 from unitk.training.start import parse_train

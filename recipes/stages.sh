@@ -2,7 +2,7 @@
 # on) and `copies`, which pairs of copies.py OBJECTIVE=copy learns.
 recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 command -v unitk >/dev/null || { echo "unitk is not installed here: run make quickstart" >&2; exit 2; }
-export PYTHONPATH=$recipes${PYTHONPATH:+:$PYTHONPATH} # for reports that share stages.py
+export PYTHONPATH=$recipes${PYTHONPATH:+:$PYTHONPATH} # for shared.py
 
 finetuned_as() { # OBJECTIVE: the task that its models are fine-tuned as
   case $1 in mlm) echo unilm ;; none | copy) echo "${TASK:-glm_infill}" ;; *) echo "$1" ;; esac

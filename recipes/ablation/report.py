@@ -18,7 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from stages import markdown_table, parse_arguments, read_stage_events
+from shared import markdown_table, parse_arguments, read_stage_events
 
 TITLES = "task arch optimizer rate change updates 1/4 1/2 3/4 end share of".split()
 RATE = re.compile(r"([\d.]*\d(?:[eE][-+]?\d+)?)\.?(.*)")

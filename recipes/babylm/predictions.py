@@ -11,7 +11,7 @@ import json
 from collections import defaultdict
 from pathlib import Path
 
-from stages import parse_arguments, read_jsonl
+from shared import parse_arguments, read_jsonl
 
 from unitk.files import create
 

@@ -11,7 +11,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 from matplotlib import pyplot
-from stages import markdown_table, parse_arguments, read_stage_events
+from shared import markdown_table, parse_arguments, read_stage_events
 
 from unitk.training.saving.folder import find_checkpoint
 from unitk.training.saving.state import read_state

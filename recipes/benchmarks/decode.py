@@ -76,6 +76,8 @@ TWINS = ("bart_base", "gpt2_small")
 THEIRS = "unitk --search fairseq"
 Run = Callable[[], list[list[int]]]
 """Decodes all sources of a case: the words written, end symbol last."""
+Key = tuple[str, str]
+"""A system, and the precision of its weights."""
 
 
 @dataclass(frozen=True)
@@ -116,52 +118,66 @@ def main() -> None:
 
 def measure(name: str, case: Case, args: argparse.Namespace, folder: Path) -> None:
     """One table: every system in every precision, in turns."""
+    print(f"\n{name}: {case.rows} x {case.source} source, {case.new} new, beam {args.beam}")
+    runs = prepare(case, args, folder)
+    taken: dict[Key, list[Taken]] = {}
+    for key, run in runs.items():
+        with left_out(*key):
+            taken[key] = [timed(run, args.device)]
+    compare_outputs(case, {key: first.written for key, [first] in taken.items()})
+    for _ in range(args.rounds - 1):
+        for key, some in taken.items():
+            some.append(timed(runs[key], args.device))
+    print_table(taken, args.device)
+
+
+def prepare(case: Case, args: argparse.Namespace, folder: Path) -> dict[Key, Run]:
+    """Every system in every precision that runs here, with the same weights and sources."""
     model = build(case)
     sources = np.random.default_rng(0).integers(5, MASK, (case.rows, case.source))
-    print(f"\n{name}: {case.rows} x {case.source} source, {case.new} new, beam {args.beam}")
-    runs: dict[tuple[str, str], Run] = {}
+    runs: dict[Key, Run] = {}
     for precision in args.precision.split(","):
         for system in (ours, transformers, ctranslate2, fairseq_peer.system):
             with left_out(system.__name__, precision):
                 for label, run in system(case, model, sources, precision, args, folder):
                     runs[label, precision] = run
-    taken: dict[tuple[str, str], list[Taken]] = {}
-    for key, run in runs.items():
-        with left_out(*key):
-            taken[key] = [timed(run, args.device)]
-    written = {key: first.written for key, [first] in taken.items()}
+    return runs
+
+
+def compare_outputs(case: Case, written: dict[Key, list[list[int]]]) -> None:
+    """Print how many outputs are those of the peer that searches alike, in fp32."""
+    if case.arch not in TWINS:
+        return
     for (label, precision), outputs in written.items():
         peer = "fairseq" if label == THEIRS else "transformers"
-        if (expected := written.get((peer, "fp32"))) and case.arch in TWINS and label != "fairseq":
-            same = sum(a[: case.new - 1] == b[:-1] for a, b in zip(outputs, expected, strict=True))
-            print(
-                f"{label}, {precision}: {same} of {case.rows} outputs are those of {peer} in fp32"
-            )
-    for _ in range(args.rounds - 1):
-        for key, some in taken.items():
-            some.append(timed(runs[key], args.device))
-    least = {key: min(sample.processor for sample in some) for key, some in taken.items()}
-    if args.device == "cuda":
-        least = {key: min(sample.seconds for sample in some) for key, some in taken.items()}
+        if label == "fairseq" or (peer, "fp32") not in written:
+            continue
+        pairs = zip(outputs, written[peer, "fp32"], strict=True)
+        same = sum(one[: case.new - 1] == other[:-1] for one, other in pairs)
+        print(f"{label}, {precision}: {same} of {case.rows} outputs are those of {peer} in fp32")
+
+
+def print_table(taken: dict[Key, list[Taken]], device: str) -> None:
+    """The times of all systems, their ratios to those of peers, and the memory."""
+    cost = "seconds" if device == "cuda" else "processor"
+    least = {key: min(getattr(one, cost) for one in some) for key, some in taken.items()}
     peers = ("x transformers", "x CTranslate2", "x fairseq")
     columns = ("seconds", "median", "processor s", *peers, "peak MB")
     print("| | " + " | ".join(columns) + " |\n|" + " --- |" * (len(columns) + 1))
     for (label, precision), some in taken.items():
-        seconds = [sample.seconds for sample in some]
-        ratios = [
-            f"{least[peer] / least[label, precision]:.2f}" if peer in least else "-"
-            for peer in (
-                ("transformers", precision),
-                ("CTranslate2", "int8" if precision == "int8" else "fp32"),
-                ("fairseq", "fp32"),
-            )
-        ]
+        own = least[label, precision]
+        compared = (
+            ("transformers", precision),
+            ("CTranslate2", "int8" if precision == "int8" else "fp32"),
+            ("fairseq", "fp32"),
+        )
+        seconds = [one.seconds for one in some]
         cells = (
             f"{min(seconds):.2f}",
             f"{np.median(seconds):.2f}",
-            f"{min(sample.processor for sample in some):.2f}",
-            *ratios,
-            f"{max(sample.megabytes for sample in some):,.0f}",
+            f"{min(one.processor for one in some):.2f}",
+            *(f"{least[peer] / own:.2f}" if peer in least else "-" for peer in compared),
+            f"{max(one.megabytes for one in some):,.0f}",
         )
         print(f"| {label}, {precision} | {' | '.join(cells)} |", flush=True)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import mean, variance
 
 import numpy as np
-from stages import (
+from shared import (
     GLUE,
     find_answer_sentence,
     markdown_table,

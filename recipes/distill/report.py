@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stages import markdown_table, parse_arguments, read_stage_events
+from shared import markdown_table, parse_arguments, read_stage_events
 
 
 def rows(run: Path) -> list[list[str]]:

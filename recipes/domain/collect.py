@@ -16,7 +16,7 @@ import json
 import random
 from pathlib import Path
 
-from stages import find_file, open_packed, parse_arguments
+from shared import find_file, open_packed, parse_arguments
 
 LABELLED = 3000
 """Phrases that labelled ones are drawn from."""

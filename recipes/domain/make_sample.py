@@ -6,7 +6,7 @@ import json
 import random
 from pathlib import Path
 
-from stages import parse_arguments
+from shared import parse_arguments
 
 WHAT = "plot cast film music story ending".split()
 SAYS = {0: "dull flat slow weak".split(), 1: "fresh warm bright lovely".split()}

@@ -13,7 +13,7 @@ import json
 from itertools import chain
 from pathlib import Path
 
-from stages import find_file, parse_arguments
+from shared import find_file, parse_arguments
 
 from unitk.data.files.pairs import Fields, read_records
 from unitk.data.files.readers import records

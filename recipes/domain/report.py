@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from stages import markdown_table, parse_arguments, publish_table
+from shared import markdown_table, parse_arguments, publish_table
 
 Floats = npt.NDArray[np.floating[Any]]
 

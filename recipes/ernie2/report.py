@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from stages import markdown_table, parse_arguments, publish_table, read_stage_events
+from shared import markdown_table, parse_arguments, publish_table, read_stage_events
 
 from unitk.data.batching import draw
 from unitk.training.start import parse_train, prepare

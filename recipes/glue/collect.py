@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from stages import find_file, open_packed
+from shared import find_file, open_packed
 
 
 @dataclass(frozen=True)

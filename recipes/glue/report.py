@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stages import GLUE, markdown_table, parse_arguments, publish_table, score_trivial, scores_in
+from shared import GLUE, markdown_table, parse_arguments, publish_table, score_trivial, scores_in
 
 ROWS = {
     "scratch": "scratch",

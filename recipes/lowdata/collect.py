@@ -15,7 +15,7 @@ import json
 import random
 from pathlib import Path
 
-from stages import open_packed
+from shared import open_packed
 
 NAMES = ("negative", "positive")
 

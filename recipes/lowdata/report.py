@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from stages import markdown_table, parse_arguments, publish_table, score_majority
+from shared import markdown_table, parse_arguments, publish_table, score_majority
 
 SCORE = "test/class/correct"
 

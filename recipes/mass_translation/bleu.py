@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 import torch
-from stages import parse_arguments
+from shared import parse_arguments
 
 import unitk
 from unitk.metrics.bleu import bleu

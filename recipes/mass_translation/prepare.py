@@ -11,7 +11,7 @@ lower-cased. 0 and 1 are the numbers of the languages.
 import argparse
 from pathlib import Path
 
-from stages import open_packed
+from shared import open_packed
 
 
 def lines(path):

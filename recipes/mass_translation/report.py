@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from stages import markdown_table, parse_arguments, publish_table, read_stage_events
+from shared import markdown_table, parse_arguments, publish_table, read_stage_events
 
 from unitk.metrics.bleu import bleu
 

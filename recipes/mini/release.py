@@ -28,7 +28,7 @@ from unitk.vocab.base import Vocab
 
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent))
-from stages import markdown_table, read_stage_events  # noqa: E402
+from shared import markdown_table, read_stage_events  # noqa: E402
 
 
 def main() -> None:

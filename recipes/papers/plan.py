@@ -13,7 +13,7 @@ import math
 from pathlib import Path
 
 import torch
-from stages import parse_arguments
+from shared import parse_arguments
 
 from unitk.models.model import build
 from unitk.options.config import parse

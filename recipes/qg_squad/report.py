@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rules import write_question
-from stages import (
+from shared import (
     describe_stages,
     find_answer_sentence,
     markdown_table,

@@ -11,7 +11,7 @@ import csv
 from collections import Counter
 from pathlib import Path
 
-from stages import markdown_table, parse_arguments
+from shared import markdown_table, parse_arguments
 
 KINDS = ("fills", "continuations", "questions", "analogies")
 VERDICTS = ("good", "off", "broken")

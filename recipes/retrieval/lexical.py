@@ -13,7 +13,7 @@ import re
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from stages import parse_arguments, read_jsonl
+from shared import parse_arguments, read_jsonl
 
 K1, B, MOST = 1.2, 0.75, 100
 Postings = dict[str, list[tuple[int, float]]]

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from stages import parse_arguments
+from shared import parse_arguments
 
 
 def questions(path: Path) -> Iterator[tuple[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stages import markdown_table, parse_arguments
+from shared import markdown_table, parse_arguments
 
 import unitk
 

@@ -15,7 +15,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from stages import find_file, open_packed
+from shared import find_file, open_packed
 
 
 def read(folder: Path, part: str) -> Any:

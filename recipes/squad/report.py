@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from stages import markdown_table, parse_arguments, publish_table, read_jsonl, scores_in
+from shared import markdown_table, parse_arguments, publish_table, read_jsonl, scores_in
 
 from unitk.data.files.columns import read_labels
 from unitk.data.files.documents import split_sentences

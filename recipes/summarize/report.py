@@ -15,7 +15,7 @@ import argparse
 from pathlib import Path
 
 from rules import find_announcement
-from stages import describe_stages, markdown_table, read_outputs, save_texts, show_examples
+from shared import describe_stages, markdown_table, read_outputs, save_texts, show_examples
 
 from unitk.data.files.documents import split_sentences
 from unitk.data.files.pairs import Fields, PairText, join_sentences, pair_blocks, read_records

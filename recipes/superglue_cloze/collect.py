@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from stages import find_file, open_packed
+from shared import find_file, open_packed
 
 Record = dict[str, Any]
 NAMES = {

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
-from stages import markdown_table, parse_arguments, publish_table, read_jsonl
+from shared import markdown_table, parse_arguments, publish_table, read_jsonl
 
 from unitk.metrics.labels import answers, classes
 

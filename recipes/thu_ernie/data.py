@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from stages import open_packed
+from shared import open_packed
 
 WORDS = 90  # of a record
 SIDE = 100  # numbers of a vector

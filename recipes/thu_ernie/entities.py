@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from stages import parse_arguments
+from shared import parse_arguments
 
 from unitk.data.corpus.folders import open_corpus
 from unitk.families.thu_ernie.task import layout

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from stages import markdown_table, parse_arguments, publish_table
+from shared import markdown_table, parse_arguments, publish_table
 
 
 def main(run: Path) -> None:

@@ -11,7 +11,7 @@ import argparse
 from pathlib import Path
 
 import sentencepiece
-from stages import open_packed
+from shared import open_packed
 
 SPLITS = ("train", "valid", "test")
 

@@ -10,7 +10,7 @@ from collections import defaultdict
 from pathlib import Path
 from statistics import mean
 
-from stages import markdown_table, parse_arguments, publish_table, read_stage_events, scores_in
+from shared import markdown_table, parse_arguments, publish_table, read_stage_events, scores_in
 
 
 def figures(folder: Path) -> tuple[float, float, int, float]:

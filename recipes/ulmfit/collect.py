@@ -21,7 +21,7 @@ import random
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from stages import find_file, open_packed
+from shared import find_file, open_packed
 
 Rows = list[tuple[str, str]]
 """Texts, each with its label."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from stages import markdown_table, parse_arguments
+from shared import markdown_table, parse_arguments
 
 COLUMNS = {"reconstruction": 2, "kl": 2, "mi": 2, "active": 0, "bound": 2, "ppl_word": 1}
 """Measures of `unitk evaluate` and their digits."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stages import markdown_table, parse_arguments, read_stage_events
+from shared import markdown_table, parse_arguments, read_stage_events
 
 COLUMNS = {"reconstruction": 2, "kl": 2, "mi": 2, "active": 0, "z_gap": 2}
 """Measures of the panel and their digits."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
-from stages import markdown_table, read_jsonl, show_examples
+from shared import markdown_table, read_jsonl, show_examples
 
 from unitk.data.files.documents import split_sentences
 from unitk.metrics.labels import answers

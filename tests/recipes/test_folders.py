@@ -315,8 +315,8 @@ def test_records_hold_any_character(tmp_path):
     texts = [{"text": "one\u2028two\u0085three\x1c"}, {"text": "four"}]
     lines = [json.dumps(one, ensure_ascii=False) + "\n" for one in texts]
     (tmp_path / "a.jsonl").write_text("".join(lines), encoding="utf-8")
-    program = "import sys, json, pathlib, stages; "
-    program += "print(json.dumps(stages.read_jsonl(pathlib.Path(sys.argv[1]))))"
+    program = "import sys, json, pathlib, shared; "
+    program += "print(json.dumps(shared.read_jsonl(pathlib.Path(sys.argv[1]))))"
     words = [sys.executable, "-c", program, str(tmp_path / "a.jsonl")]
     done = subprocess.run(words, cwd=RECIPES, capture_output=True, text=True)
     assert json.loads(done.stdout or "null") == texts, done.stderr

@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = {
-    "recipes/stages.py",
+    "recipes/shared.py",
     "recipes/rules.py",
     "recipes/summarize/published.py",
     "docs/hooks.py",

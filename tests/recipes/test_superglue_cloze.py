@@ -80,7 +80,7 @@ def test_the_files_become_fields_of_patterns(tmp_path):
 
 
 def test_figures_are_those_of_superglue(monkeypatch):
-    monkeypatch.syspath_prepend(RECIPE.parent)  # for stages.py
+    monkeypatch.syspath_prepend(RECIPE.parent)  # for shared.py
     report = runpy.run_path(str(RECIPE / "report.py"))
     judged, trivial = report["judged"], report["trivial"]
     dev = [{"label": y, "number": n} for y, n in ((True, 1), (False, 1), (True, 2), (False, 2))]

@@ -19,7 +19,7 @@ HERE = ROOT / "recipes" / "thu_ernie"
 def script(name):
     spec = importlib.util.spec_from_file_location(f"thu_ernie_{name}", HERE / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
-    with pytest.MonkeyPatch.context() as patch:  # stages.py, as in the recipe
+    with pytest.MonkeyPatch.context() as patch:  # shared.py, as in the recipe
         patch.syspath_prepend(ROOT / "recipes")
         spec.loader.exec_module(module)
     return module

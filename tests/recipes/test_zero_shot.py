@@ -16,7 +16,7 @@ RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "zero_shot"
 
 @pytest.fixture
 def modules(monkeypatch):
-    monkeypatch.syspath_prepend(RECIPE.parent)  # for stages.py
+    monkeypatch.syspath_prepend(RECIPE.parent)  # for shared.py
     return tuple(runpy.run_path(str(RECIPE / f"{name}.py")) for name in ("collect", "report"))
 
 
