@@ -201,7 +201,7 @@ def test_the_shape_of_folders_and_imports():
     assert crowded <= set(shape.SIDE_BY_SIDE)
 
 
-MOST = {"twins": 15, "tables": 4, "wide": 22, "sentences": 199}
+MOST = {"twins": 14, "tables": 4, "wide": 22, "sentences": 199}
 """Figure of `make count` -> the most there may be; may fall, never rise."""
 
 

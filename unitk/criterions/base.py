@@ -51,7 +51,7 @@ def check_loss(loss: Any, counts: Any, name: str) -> None:
     require(good, f"{what}, got {show_value(counts)}")
 
 
-class Network(Protocol):
+class Trainable(Protocol):
     """The interface of a model that a criterion uses."""
 
     training: bool
@@ -101,7 +101,7 @@ class Criterion(Protocol):
         It is known before the first backward pass.
         """
 
-    def __call__(self, model: Network, batch: Batch, step: int, total: int | None) -> Loss:
+    def __call__(self, model: Trainable, batch: Batch, step: int, total: int | None) -> Loss:
         """The sums at update `step` (from 0) of `total`, if the end is known."""
 
 

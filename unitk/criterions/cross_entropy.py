@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from unitk.criterions.base import Loss, Network, totals
+from unitk.criterions.base import Loss, Trainable, totals
 from unitk.errors import UsageError, require
 from unitk.slots import BORN, DOC, NEVER, Ask, Batch
 
@@ -35,7 +35,7 @@ class CrossEntropy:
         # slots, and pairs of neighbours: each doc has one less
         return batch.count | {"ar": batch.num_real, "tar": batch.num_real - len(batch.owner)}
 
-    def __call__(self, model: Network, batch: Batch, step: int, total: int | None) -> Loss:
+    def __call__(self, model: Trainable, batch: Batch, step: int, total: int | None) -> Loss:
         if not batch.asks:
             raise UsageError("--criterion cross_entropy: this task has nothing to predict")
         # to count the slots that are read, the host would have to wait for a GPU

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unitk.criterions.base import Loss, Network, totals
+from unitk.criterions.base import Loss, Trainable, totals
 from unitk.errors import UsageError
 from unitk.families.adaptive.config import COUNT, DIFFICULTY, DRAW
 from unitk.models.config import ModelConfig
@@ -83,7 +83,7 @@ class AdaptiveMasking:
         hidden = float(batch.inputs[COUNT].sum())
         return {n: hidden if ask.head == LM else batch.count[n] for n, ask in batch.asks.items()}
 
-    def __call__(self, model: Network, batch: Batch, step: int, total: int | None) -> Loss:
+    def __call__(self, model: Trainable, batch: Batch, step: int, total: int | None) -> Loss:
         head = model.heads.get(DIFFICULTY)
         assert isinstance(head, Difficulty)
         weight_V = head.weight if model.training else torch.ones_like(head.weight)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from unitk.criterions.base import Loss, Network
+from unitk.criterions.base import Loss, Trainable
 from unitk.errors import UsageError, require
 from unitk.slots import Ask, Batch
 
@@ -29,7 +29,7 @@ class ClozeCriterion:
     def counts(self, batch: Batch) -> dict[str, float]:
         return {name: count for name, count in batch.count.items() if name == "cloze"}
 
-    def __call__(self, model: Network, batch: Batch, step: int, total: int | None) -> Loss:
+    def __call__(self, model: Trainable, batch: Batch, step: int, total: int | None) -> Loss:
         ask = batch.asks.get("cloze")
         if ask is None:
             raise UsageError("--criterion cloze is for --task cloze, which asks what it needs")
@@ -61,7 +61,7 @@ class ClozeCriterion:
         sums = {"cloze": (ask.weight * loss_K).sum()}
         return Loss(sums, {"cloze/correct": (ask.weight * correct_K).sum()}, carry)
 
-    def relative(self, model: Network, states: States, batch: Batch, ask: Ask) -> Tensor:
+    def relative(self, model: Trainable, states: States, batch: Batch, ask: Ask) -> Tensor:
         """Log-probabilities of single tokens among the candidates, [K, C]."""
         assert ask.among is not None
         choices = [
@@ -70,7 +70,7 @@ class ClozeCriterion:
         ]
         return -torch.stack([terms.loss for terms in choices], dim=1)
 
-    def sum_log_probs(self, model: Network, states: States, batch: Batch, ask: Ask) -> Tensor:
+    def sum_log_probs(self, model: Trainable, states: States, batch: Batch, ask: Ask) -> Tensor:
         """Weighted log-probabilities of the tokens of each answer, [K, C]; -inf: no answer."""
         words = batch.asks["answers"]
         loss_W = model.answer(states, batch, [words]).loss

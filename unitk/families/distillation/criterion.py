@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unitk.criterions.base import Loss, Network, totals
+from unitk.criterions.base import Loss, Trainable, totals
 from unitk.criterions.cross_entropy import CrossEntropy
 from unitk.errors import UsageError, require
 from unitk.families.distillation.config import DistillConfig
@@ -71,7 +71,7 @@ class Distillation:
         """The slots whose states are compared, [B, T]."""
         return _first(batch) if self.config.states_of == "first" else _real(batch)
 
-    def __call__(self, model: Network, batch: Batch, step: int, total: int | None) -> Loss:
+    def __call__(self, model: Trainable, batch: Batch, step: int, total: int | None) -> Loss:
         if not model.training:
             return CrossEntropy()(model, batch, step, total)
         if not batch.asks:

@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from unitk.criterions.base import Loss, Network, totals
+from unitk.criterions.base import Loss, Trainable, totals
 from unitk.errors import UsageError, require
 from unitk.families.electra.config import DETECT
 from unitk.kernels.products import recompute
@@ -25,7 +25,7 @@ DRAW = "x.draw"
 
 @runtime_checkable
 class Replacing(Protocol):
-    """The interface of a model that this criterion needs beside `Network`."""
+    """The interface of a model that this criterion needs beside `Trainable`."""
 
     def filled(self, batch: Batch) -> dict[str, Tensor]:
         """The generator's states of a text with hidden tokens."""
@@ -48,7 +48,7 @@ class ReplacedTokens:
     def counts(self, batch: Batch) -> dict[str, float]:
         return {**batch.count, "detect": float(batch.num_real)}
 
-    def __call__(self, model: Network, batch: Batch, step: int, total: int | None) -> Loss:
+    def __call__(self, model: Trainable, batch: Batch, step: int, total: int | None) -> Loss:
         has = isinstance(model, Replacing)
         require(has, "--criterion electra needs an --arch with a generator, such as electra_mini")
         assert isinstance(model, Replacing)

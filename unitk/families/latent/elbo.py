@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from unitk.criterions.base import Loss, Network, Panel, totals
+from unitk.criterions.base import Loss, Panel, Trainable, totals
 from unitk.errors import UsageError, require
 from unitk.families.latent.components import ELBOConfig, FusionConfig
 from unitk.families.latent.measures.evidence import TEXT
@@ -23,7 +23,7 @@ from unitk.slots import DOC, Ask, Batch
 
 @runtime_checkable
 class Autoencoder(Protocol):
-    """The interface of a model that this criterion needs beside `Network`."""
+    """The interface of a model that this criterion needs beside `Trainable`."""
 
     def posterior(self, batch: Batch) -> Any:
         """The distributions of the latents, with `sample` and `kl` [N, Z]."""
@@ -51,7 +51,7 @@ class ELBO:
 
     def __call__(
         self,
-        model: Network,
+        model: Trainable,
         batch: Batch,
         step: int,
         total: int | None,
@@ -146,7 +146,7 @@ class Fusion:
         docs = float(len(batch.owner))
         return {"rec": docs, "fusion": docs / 3, TEXT: batch.count[TEXT]}
 
-    def __call__(self, model: Network, batch: Batch, step: int, total: int | None) -> Loss:
+    def __call__(self, model: Trainable, batch: Batch, step: int, total: int | None) -> Loss:
         check_latent(model, "fusion")
         assert isinstance(model, Autoencoder)
         three = len(batch.owner) == 3 * (int(batch.owner.max()) + 1)
@@ -188,7 +188,7 @@ def nearest_distances(z_EZ: Tensor) -> Tensor:
     return torch.cdist(z_EZ, z_EZ).masked_fill(itself_EE, torch.inf).amin(1).sum()
 
 
-def check_latent(model: Network, criterion: str) -> None:
+def check_latent(model: Trainable, criterion: str) -> None:
     """`UsageError` unless the model has a latent."""
     has = isinstance(model, Autoencoder)
     require(has, f"--criterion {criterion} needs an --arch with a latent, such as optimus_small")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from unitk.criterions.base import Loss, Network
+from unitk.criterions.base import Loss, Trainable
 from unitk.criterions.cross_entropy import CrossEntropy
 from unitk.families.mtdnn.config import JOINT
 from unitk.models.heads.base import LM
@@ -25,7 +25,7 @@ class JointCrossEntropy(CrossEntropy):
     def counts(self, batch: Batch) -> dict[str, float]:
         return batch.count | {JOINT: sum(batch.count[name] for name in corpora(batch))}
 
-    def __call__(self, model: Network, batch: Batch, step: int, total: int | None) -> Loss:
+    def __call__(self, model: Trainable, batch: Batch, step: int, total: int | None) -> Loss:
         loss = super().__call__(model, batch, step, total)
         names = corpora(batch)
         sums = {name: loss.sums.pop(name) for name in names}

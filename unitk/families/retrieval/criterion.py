@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unitk.criterions.base import Loss, Network
+from unitk.criterions.base import Loss, Trainable
 from unitk.errors import UsageError, require
 from unitk.families.retrieval.config import ContrastiveConfig
 from unitk.slots import DOC, Batch
@@ -42,7 +42,7 @@ class Contrast:
         """The option that requires whole updates: the negatives are those of the whole update."""
         return "--criterion contrastive"
 
-    def __call__(self, model: Network, batch: Batch, step: int, total: int | None) -> Loss:
+    def __call__(self, model: Trainable, batch: Batch, step: int, total: int | None) -> Loss:
         states, _ = model(batch, model.condition(batch))
         each_EDW = self.vectors(states, batch)
         width = each_EDW.shape[-1]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from unitk.criterions.base import Loss, Network
+from unitk.criterions.base import Loss, Trainable
 from unitk.criterions.cross_entropy import CrossEntropy
 from unitk.data.batching import make_batch
 from unitk.decoding.config import GenerateConfig
@@ -37,7 +37,7 @@ class BackTranslating(CrossEntropy):
     temperature: float
     vocab: Vocab
 
-    def __call__(self, model: Network, batch: Batch, step: int, total: int | None) -> Loss:
+    def __call__(self, model: Trainable, batch: Batch, step: int, total: int | None) -> Loss:
         if INTO in batch.inputs:
             assert isinstance(model, Model)
             batch = self.translate(model, batch)
