@@ -1,4 +1,4 @@
-"""Checks that a source and its output fit a model; batches of like length; shortened sources."""
+"""What fits: a source and its output into the positions of a model, prompts into a batch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import numpy as np
 from torch import Tensor
 
-from unitk.data.files.window import arrange_parts
 from unitk.data.texts import shorten
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.search import longest
@@ -42,41 +41,6 @@ def search_protocol(task: Task, trained: int) -> Protocol | None:
             "lacks: train it with --init-from first"
         )
     return replace(protocol, endless=True) if protocol.end in added else protocol
-
-
-def check_parts(task: Task, sources: Sequence[list[Ids]], first: int) -> bool:
-    """Warn of the first source that differs from those of the training; returns whether one does.
-
-    It has another number of parts, or an answer that is not in its passage. Raises DataError if
-    answer or passage is missing for a model that was trained on both.
-    """
-    known = task.trained
-    form = [part.strip() for part in known.window[1].split("[SEP]")] if known.window else []
-    trained = len(form) or known.parts
-    fixed = trained and (known.pairs or task.counts_parts)
-    for number, source in enumerate(sources if fixed else (), first + 1):
-        blank = task.infills and any(task.blanks(part).any() for part in source)
-        if blank or not any(map(len, source)):
-            continue
-        if len(source) != trained:
-            if form:
-                raise DataError(
-                    f"input {number} has {len(source)} of {trained} parts: this model reads "
-                    f"{' and '.join(form)}, with a tab between them (in Python a list of texts)"
-                )
-            log.warning(
-                "input %d has another number of parts (%d) than the sources of the training (%d): "
-                "a tab in a line, or a list of texts in Python, separates parts",
-                number,
-                len(source),
-                trained,
-            )
-            return True
-        answer, passage = arrange_parts([*map(task.vocab.decode, source)], " [SEP] ".join(form))
-        if answer.casefold() not in passage.casefold():
-            log.warning("input %d: answer %r is not in its passage", number, answer)
-            return True
-    return False
 
 
 def warn_of_shortened(shortened: int, count: int, config: GenerateConfig) -> None:

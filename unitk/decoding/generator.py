@@ -17,7 +17,7 @@ from unitk.decoding.config import EmbedConfig, GenerateConfig, PredictConfig, ma
 from unitk.decoding.constraints.base import Constraint
 from unitk.decoding.drivers import Driver, Prompt, Watcher, drive
 from unitk.decoding.files.defaults import naming_defaults, select_defaults, select_scored
-from unitk.decoding.fit import check_parts, search_protocol, warn_of_shortened
+from unitk.decoding.fit import search_protocol, warn_of_shortened
 from unitk.decoding.forced import TargetScorer, add_attention, ask_all_tokens, check_layer, logits
 from unitk.decoding.likelihood import likelihoods
 from unitk.decoding.search import Hypothesis
@@ -251,7 +251,7 @@ class Generator(SourceEncoder):
         )
         task = cast("Understanding", self.task)
         sources = self.encode([task.texts(parts) for parts in texts])
-        self.warned = self.warned or (task.counts_parts and check_parts(task, sources, first))
+        self.warned = self.warned or (task.counts_parts and self.check_parts(sources, first))
         predictions = predict(self.model, task, sources, config, first=first, report=report)
         return [task.in_words(*pair) for pair in zip(texts, predictions, strict=True)]
 
@@ -365,7 +365,7 @@ class Generator(SourceEncoder):
         config = replace(config, key_phrases=())
         check_layer(self.model, layer)
         prompts = self.prompts(replace(sources, ids=ids), config, driver)
-        self.warned = self.warned or check_parts(self.task, ids, first)
+        self.warned = self.warned or self.check_parts(ids, first)
         cut = sum(prompt.source is not ids[prompt.number - first] for prompt in prompts)
         warn_of_shortened(cut, len(ids), config)
         outputs: list[list[Output]] = [[] for _ in ids]

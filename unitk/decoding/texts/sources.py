@@ -1,7 +1,8 @@
-"""Reads and encodes texts: sources as a task reads them, phrases that outputs must contain."""
+"""Reads, checks and encodes sources as a task reads them, and phrases of outputs."""
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unitk.data.files.window import around_answer
+from unitk.data.files.window import around_answer, arrange_parts
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.constraints.base import Constraint, encode_phrase
 from unitk.decoding.texts.sentences import key_sentence
-from unitk.errors import UsageError, require, show_value
+from unitk.errors import DataError, UsageError, require, show_value
 from unitk.options.settings import plain
 from unitk.slots import Ids
 from unitk.vocab.base import BLANKS, SYMBOLS
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from unitk.tasks.base import Task
     from unitk.vocab.base import Vocab
 
+log = logging.getLogger(__name__)
 Parted = Sequence[Sequence[str]]
 """Texts, each as its parts: one, or a question and a passage."""
 
@@ -85,6 +87,41 @@ class SourceEncoder:
         return self.encode(
             [around_answer(pair, max_tokens, self.vocab, form, at) for pair, at in pairs]
         )
+
+    def check_parts(self, sources: Sequence[list[Ids]], first: int) -> bool:
+        """Warn of the first source unlike those of the training; returns whether there is one.
+
+        It has another number of parts, or an answer that is not in its passage. Raises DataError if
+        answer or passage is missing for a model that was trained on both.
+        """
+        task = self.task
+        known = task.trained
+        form = [part.strip() for part in known.window[1].split("[SEP]")] if known.window else []
+        trained = len(form) or known.parts
+        fixed = trained and (known.pairs or task.counts_parts)
+        for number, source in enumerate(sources if fixed else (), first + 1):
+            blank = task.infills and any(task.blanks(part).any() for part in source)
+            if blank or not any(map(len, source)):
+                continue
+            if len(source) != trained:
+                if form:
+                    raise DataError(
+                        f"input {number} has {len(source)} of {trained} parts: this model reads "
+                        f"{' and '.join(form)}, with a tab between them (in Python a list of texts)"
+                    )
+                log.warning(
+                    "input %d has another number of parts (%d) than the sources of the training "
+                    "(%d): a tab in a line, or a list of texts in Python, separates parts",
+                    number,
+                    len(source),
+                    trained,
+                )
+                return True
+            answer, passage = arrange_parts([*map(task.vocab.decode, source)], " [SEP] ".join(form))
+            if answer.casefold() not in passage.casefold():
+                log.warning("input %d: answer %r is not in its passage", number, answer)
+                return True
+        return False
 
     def key_sentences(
         self, sources: Sequence[list[Ids]], config: GenerateConfig

@@ -16,7 +16,6 @@ import numpy as np
 
 from unitk.decoding.config import BLANKS_ONLY, LOCAL, GenerateConfig
 from unitk.decoding.drivers import Prompt
-from unitk.decoding.fit import check_parts
 from unitk.decoding.forced import logits
 from unitk.decoding.search import Hypothesis
 from unitk.decoding.texts.outputs import Output
@@ -149,7 +148,7 @@ class WritingRoute(DecodingRoute):
         sources, config = self.sources()
         task = self.generator.task
         self.check_empty(sources)
-        check_parts(task, sources, 0)
+        self.generator.check_parts(sources, 0)
         sources = [source if count_tokens([source]) else [] for source in sources]
         draws = read_integer(self.body, "best_of", 1, self.num_outputs) if config.sampling else 1
         limit = self.limits.max_texts
