@@ -35,14 +35,14 @@ def test_the_options_of_the_same_task_are_inherited(train, start, tmp_path):
     train("--max-steps 1 --task mass --arch mass_tiny --task.opening sep", run="first")
     same = f"--task mass --max-steps 1 --init-from {tmp_path / 'first'}"
     begun = start(f"{same} --arch mass_tiny", run="second")
-    assert task_of(begun).opening == "sep" and begun.changed == []
+    assert task_of(begun).opening == "sep" and begun.beginning.changed == []
     assert "task.opening: sep  # checkpoint" in begun.parsed.settings.yaml()
     words = f"--task seq2seq --arch mass_tiny --max-steps 1 --init-from {tmp_path / 'first'}"
     other = start(words, data="pairs")
     assert task_of(other).opening == "cls"  # another task has its own
     flagged = start(f"{same} --arch mass_tiny --task.opening both", run="third")
     assert task_of(flagged).opening == "both"
-    (line,) = flagged.changed
+    (line,) = flagged.beginning.changed
     assert "--task.opening is both" in line and line in first_lines(Trainer(flagged))
 
 
@@ -95,7 +95,7 @@ def test_what_shapes_do_not_show_is_named(train, start, tmp_path, option):
     train("--max-steps 1", run="first")
     begun = start(f"--max-steps 1 --init-from {tmp_path / 'first'} --arch.{option}", run="second")
     name, value = option.split()
-    (line,) = begun.changed
+    (line,) = begun.beginning.changed
     assert line.startswith(f"--arch.{name} is {value}, but ") and str(tmp_path / "first") in line
 
 
@@ -104,7 +104,7 @@ def test_a_preset_that_changes_the_weights_meaning_is_refused(train, start, begi
     words = f"--task mlm --max-steps 1 --init-from {tmp_path / 'first'}"
     with pytest.raises(UsageError, match="--arch.activation .*gelu.*relu.*or leave out --arch"):
         start(f"{words} --arch bert_tiny", run="second")
-    assert begin(f"--task mlm --init-from {tmp_path / 'first'}").changed == []
+    assert begin(f"--task mlm --init-from {tmp_path / 'first'}").beginning.changed == []
 
 
 def test_unilm_begins_with_berts_segments(train, begin, tmp_path, caplog):

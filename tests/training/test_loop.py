@@ -648,13 +648,13 @@ def test_compiled_layers_give_the_same_losses(train, curve):
 def test_a_resumed_run_says_which_options_changed(train, start, tmp_path, caplog):
     caplog.set_level("INFO")
     train("--max-steps 2")
-    assert start("--max-steps 2 --resume").changed == []
+    assert start("--max-steps 2 --resume").beginning.changed == []
     there = (tmp_path / "run/last").resolve()
     changed = [
         f"--max-steps is 4, but 2 in {there}",
         f"--lr is 0.02, but 0.01 in {there}",
     ]
-    assert sorted(start("--max-steps 4 --lr 0.02 --resume").changed) == sorted(changed)
+    assert sorted(start("--max-steps 4 --lr 0.02 --resume").beginning.changed) == sorted(changed)
     train("--max-steps 4 --lr 0.02 --resume")
     page = (tmp_path / "run/README.md").read_text()
     assert all(line in caplog.messages for line in changed)
@@ -668,7 +668,7 @@ def test_a_run_ends_no_earlier_than_where_it_goes_on(train, start):
     for name, less in lengths.items():
         with pytest.raises(UsageError, match=f"^--max-{name} {less} .*step-"):
             start(f"--max-{name} {less} --resume")
-    done = start("--max-epochs 2 --resume").resumed
+    done = start("--max-epochs 2 --resume").beginning.resumed
     as_many = done.name.removeprefix("step-")
     for length in ("--max-epochs 2", f"--max-steps {as_many}"):
         assert train(f"{length} --resume").step == int(as_many)  # there is nothing left to do

@@ -90,7 +90,7 @@ def test_a_model_of_one_tower_is_offered_two_of_its_own(train, begin, tmp_path):
     for task in ("seq2seq", "t5"):
         with pytest.raises(UsageError, match=re.escape(f"one tower: take {pair}, ")):
             begin(f"{words} {task} --init-from {one}", data="pairs")
-    assert "encoder of" in begin(f"{words} seq2seq {pair}", data="pairs").beginning
+    assert "encoder of" in str(begin(f"{words} seq2seq {pair}", data="pairs").beginning)
     both = pair.removeprefix("--arch qwen3_encdec_tiny")
     with pytest.raises(UsageError, match="take --arch qwen3_encdec_tiny$"):
         begin(f"{words} seq2seq --arch t5gemma_mini {both}", data="pairs")

@@ -51,7 +51,8 @@ def train_seeds(parsed: Parsed) -> dict[str, Any]:
         if seed == seeds[0]:
             folder.mkdir(parents=True, exist_ok=True)
             files.write(folder / CONFIG, parsed.settings.yaml())
-        if start.resumed is None or not Progress.of(read_state(start.resumed)).end_reason(settings):
+        resumed = start.beginning.resumed
+        if resumed is None or not Progress.of(read_state(resumed)).end_reason(settings):
             log.info("seed %d of %d to %d: %s", seed, seeds[0], seeds[-1], settings.save_dir)
             train(start)
         rows.append({"seed": seed, **best_of(settings.save_dir)})

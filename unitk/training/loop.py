@@ -397,7 +397,7 @@ def events(trainer: Trainer) -> Generator[Event, None, None]:
     at, ranks = trainer.progress, trainer.ranks
     with ExitStack() as stack:
         stack.callback(ranks.leave)
-        if trainer.start.resumed is None:
+        if trainer.start.beginning.resumed is None:
             trainer.plan.begin(at.step, trainer.total, at.epoch)  # refuses rates that are none
             trainer.try_out()  # before there is a folder
         sinks = _open_folder(trainer, stack) if ranks.leads else []
@@ -426,7 +426,7 @@ def _open_folder(trainer: Trainer, stack: ExitStack) -> list[Sink]:
         stack.enter_context(folder.lock())
         folder.check(start.config.resume)  # another process may have trained there meanwhile
         folder.create(start.parsed.settings.yaml())
-        if start.resumed is not None:
+        if start.beginning.resumed is not None:
             folder.rewind(at.step)
             for name, step in {"last": at.step, "best": at.best_step, **at.kept}.items():
                 folder.link(name, step)

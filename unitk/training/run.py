@@ -64,7 +64,7 @@ class Run:
         self.average = Average(self.model, *averaged) if any(averaged) else None
         self.progress = self._restore_progress()
         self.stateful = StatefulRows(
-            config.stateful_rows, snapshot.load_carry(start.resumed, self.device)
+            config.stateful_rows, snapshot.load_carry(start.beginning.resumed, self.device)
         )
         self.progress.products = self._choose_products()
         self.means = Means(**self.progress.means)
@@ -91,7 +91,7 @@ class Run:
         configure_torch(config, self.device)
         self.precision = choose_precision(config, self.device)
         self.ranks.connect(self.device, config.rank_timeout)
-        self.ranks.check_same(f"{start.identity} {start.resumed} {start.beginning}")
+        self.ranks.check_same(f"{start.identity} {start.beginning.resumed} {start.beginning}")
         torch.manual_seed(derive_seed(config.seed))  # of the weights; dropout has seeds of its own
 
     def _optim_plan(self) -> OptimPlan:
@@ -110,12 +110,12 @@ class Run:
 
     def _restore_progress(self) -> Progress:
         """Put a resumed run's states back; returns how far it is, a new one at the beginning."""
-        if (resumed := self.start.resumed) is None:
+        if (resumed := self.start.beginning.resumed) is None:
             return Progress()
         progress = snapshot.restore(
             resumed, self.model, self.plan.optimizers, self.average, self.ranks
         )
-        if self.start.new_epoch:
+        if self.start.beginning.new_epoch:
             progress.epoch += 1
             progress.cursor = 0
         return progress
@@ -172,7 +172,7 @@ def begin(start: Start, device: torch.device, ranks: Ranks) -> tuple[Model, Base
     """
     config = start.config
     parts = start.parsed.components
-    resumed = start.resumed
+    resumed = start.beginning.resumed
     # a weight and its gradient of four bytes each, and what the optimizer keeps
     per_weight = 8 + parts["optimizer"].config.state_bytes
     divided = ranks.world if config.shard else 1
@@ -187,7 +187,7 @@ def begin(start: Start, device: torch.device, ranks: Ranks) -> tuple[Model, Base
             adapter.apply(model)
             # output layers of what the model is fine-tuned for are trained whole, and what is new
             frozen = {n: p for n, p in model.named_parameters() if n in taken and ":" not in n}
-            base = Base.of(frozen, start.init_from)
+            base = Base.of(frozen, start.beginning.init_from)
     elif adapter is not None:
         adapter.apply(model)
         _read_weights(model, resumed, len(start.data.vocab), merged=False)
@@ -207,12 +207,13 @@ def begin(start: Start, device: torch.device, ranks: Ranks) -> tuple[Model, Base
 
 
 def _build(start: Start) -> Model:
-    folder = start.resumed or start.init_from
+    resumed = start.beginning.resumed
+    folder = resumed or start.beginning.init_from
     data = start.data
     with (
         plugins_named(read_state(folder), folder) if folder else nullcontext(),
         # weights that will be read take no memory before
-        checkpoint.Undrawn() if start.resumed else nullcontext(),
+        checkpoint.Undrawn() if resumed else nullcontext(),
     ):
         arch = start.parsed.components["arch"].config
         return build(arch, len(data.vocab), len(data.task.source_vocab))
@@ -222,7 +223,7 @@ def _initialise(model: Model, start: Start) -> set[str]:
     """Read what a new run takes from checkpoints and tables; returns the tensors it has read."""
     taken = set[str]()
     data = start.data
-    if (folder := start.init_from) is not None:
+    if (folder := start.beginning.init_from) is not None:
         try:
             taken = _read_weights(model, folder, len(data.vocab), averages=True, task=data.task)
         except CheckpointError as error:  # a tensor of another shape, or that one of both lacks
@@ -235,7 +236,7 @@ def _initialise(model: Model, start: Start) -> set[str]:
             cause = f"; other than there: {', '.join(map(flag, other))}" if other else ""
             raise CheckpointError(f"{error}{cause}") from error
     fill_tables(model, data.task.tables)
-    for tower, folder in start.init_towers.items():
+    for tower, folder in start.beginning.init_towers.items():
         taken |= load_tower(model, tower, folder, data.task)
     return taken
 

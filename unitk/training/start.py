@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,27 @@ from unitk.training.saving.folder import CONFIG, RunFolder, find_checkpoint
 from unitk.vocab.base import Vocab
 
 
+@dataclass(frozen=True, kw_only=True)
+class Beginning:
+    """The checkpoints that the weights of a run come from; none of a new run from scratch."""
+
+    resumed: Path | None = None  # checkpoint to continue from
+    new_epoch: bool = False  # whether it begins an epoch on other data than before (`--new-data`)
+    init_from: Path | None = None  # checkpoint to take the weights from
+    init_towers: Mapping[str, Path] = field(default_factory=dict)
+    """Checkpoints to take the weights of "encoder" and "decoder" from."""
+    changed: Sequence[str]
+    """What differs from the checkpoint that is resumed or begun with, a sentence each."""
+
+    def __str__(self) -> str:
+        """Where the initial weights come from."""
+        if self.resumed is not None:
+            anew = ", a new epoch on other data" if self.new_epoch else ""
+            return f"resumed from {self.resumed}{anew}"
+        towers = ", ".join(f"{name} of {path}" for name, path in self.init_towers.items())
+        return f"weights of {self.init_from}" if self.init_from else towers or "from scratch"
+
+
 @dataclass(frozen=True)
 class Start:
     """A run that has passed all checks."""
@@ -49,20 +70,7 @@ class Start:
     parsed: Parsed
     data: Data
     run: RunFolder
-    resumed: Path | None  # checkpoint to continue from
-    new_epoch: bool  # whether it begins an epoch on other data than before (`--new-data`)
-    init_from: Path | None  # checkpoint to take the weights from
-    init_towers: dict[str, Path]  # checkpoints to take the weights of "encoder" and "decoder" from
-    changed: list[str]  # what differs from the checkpoint that is resumed or begun with, in words
-
-    @property
-    def beginning(self) -> str:
-        """Where the initial weights come from, as a sentence."""
-        if self.resumed is not None:
-            anew = ", a new epoch on other data" if self.new_epoch else ""
-            return f"resumed from {self.resumed}{anew}"
-        towers = ", ".join(f"{name} of {path}" for name, path in self.init_towers.items())
-        return f"weights of {self.init_from}" if self.init_from else towers or "from scratch"
+    beginning: Beginning
 
     @property
     def config(self) -> TrainConfig:
@@ -223,15 +231,16 @@ def prepare(parsed: Parsed) -> Start:
     parsed = add_heads(parsed, data.heads, resumed is not None)
     check_fit(parsed, data)
     if resumed is None:
-        init_from, init_towers, changed = _beginning(parsed, data)
-        parsed = replace(parsed, main=_with_batch(config, {}))
-        return Start(parsed, data, run, None, False, init_from, init_towers, changed)
-    # a run that goes on has taken the weights of others when it began
-    saved = state.read_state(resumed)
-    check_data(saved, data, resumed)
-    new_epoch, changed = check_frozen(saved, parsed, data, resumed)
-    parsed = replace(parsed, main=_with_batch(config, saved["config"]))
-    return Start(parsed, data, run, resumed, new_epoch, None, {}, changed)
+        recorded = {}
+        beginning = _find_weights(parsed, data)
+    else:  # a run that goes on has taken the weights of others when it began
+        saved = state.read_state(resumed)
+        check_data(saved, data, resumed)
+        new_epoch, changed = check_frozen(saved, parsed, data, resumed)
+        recorded = saved["config"]
+        beginning = Beginning(resumed=resumed, new_epoch=new_epoch, changed=changed)
+    parsed = replace(parsed, main=_with_batch(config, recorded))
+    return Start(parsed, data, run, beginning)
 
 
 def _with_batch(config: TrainConfig, recorded: Mapping[str, str]) -> TrainConfig:
@@ -262,8 +271,8 @@ def add_heads(parsed: Parsed, heads: Sequence[str], resumed: bool = True) -> Par
     return replace(parsed, components=parsed.components | {"arch": replace(arch, config=config)})
 
 
-def _beginning(parsed: Parsed, data: Data) -> tuple[Path | None, dict[str, Path], list[str]]:
-    """The checkpoints that weights come from, of all or of a tower; what differs from them."""
+def _find_weights(parsed: Parsed, data: Data) -> Beginning:
+    """The checkpoints of --init-from, --init-encoder and --init-decoder, if they fit the run."""
     config = parsed.main
     arch = parsed.components["arch"]
     changed: list[str] = []
@@ -288,7 +297,7 @@ def _beginning(parsed: Parsed, data: Data) -> tuple[Path | None, dict[str, Path]
             "--init-encoder and --init-decoder have a token embedding each: "
             "they need --arch.shared-embeddings off"
         )
-    return init_from, towers, changed
+    return Beginning(init_from=init_from, init_towers=towers, changed=changed)
 
 
 def _check_whole(saved: dict[str, Any], path: Path, arch: Component, vocab: Vocab) -> None:

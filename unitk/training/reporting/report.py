@@ -57,7 +57,7 @@ def first_lines(run: Run) -> list[str]:
     processes = f"{ranks.world} processes, each " if ranks.world > 1 else ""
     return [
         f"{data.about} with task {tasks}, {start.beginning}",
-        *start.changed,
+        *start.beginning.changed,
         f"train: {data.train.about}; an epoch is {amount(examples, 'examples')},"
         f" {amount(run.per_epoch, 'updates')} of {texts if feed.batch_texts else slots}",
         *(valid or ["valid: none (--valid)"]),
@@ -235,7 +235,8 @@ def anonymous(run: Run, text: str) -> str:
     """A text with the names of folders instead of their paths on this machine."""
     config = run.config
     start = run.start
-    given = filter(None, [start.init_from, start.resumed, *start.init_towers.values()])
+    begun = start.beginning
+    given = filter(None, [begun.init_from, begun.resumed, *begun.init_towers.values()])
     # of a run's checkpoint the run's name is kept
     named: list[Path | None] = [
         path.parents[1] if path.parent.name == "checkpoints" else path for path in given
