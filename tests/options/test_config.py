@@ -71,6 +71,7 @@ def test_flags_are_parsed_by_the_fields_type():
     )
     assert read("--resume", "off").resume is False
     assert read("--max-steps", "none").max_steps is None
+    assert read("--max-steps", "2K").max_steps == 2000
     assert read("--max-steps", str(2**63 - 1)).max_steps == 2**63 - 1
     assert read("--lr", "-1").lr == -1.0
     for words in (["a,b", "--input", "c"], ["a", "b", "c"]):

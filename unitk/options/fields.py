@@ -279,7 +279,7 @@ class Named(NamedTuple):
 
 
 COMMA = re.compile(r"(?<!\\),")  # what parts the values of a list; `\,` is a comma within one
-SUFFIXES = {"k": 10**3, "M": 10**6, "G": 10**9}
+SUFFIXES = {"k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9}
 WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 
 

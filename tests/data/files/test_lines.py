@@ -68,6 +68,7 @@ def test_a_file_that_is_cut_while_it_is_read_is_named(tmp_path):
         (b"PAR1 and so on", "x.txt is parquet, not UTF-8 text"),
         (gzip.compress(b"a", mtime=0), "x.txt is gzip, .* in .gz it is unpacked"),
         (lzma.compress(b"a"), "x.txt is xz, .* in .xz it is unpacked"),
+        (b"PK\3\4, as .xlsx and .ods begin", "x.txt is zip, .* CSV UTF-8"),
     ],
 )
 def test_what_is_no_text_is_named(tmp_path, data, message):

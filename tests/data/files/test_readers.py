@@ -209,7 +209,7 @@ def test_the_ending_tells_the_format(tmp_path):
         (b"a\tb\nc\td\ne\tf\n", "x.md looks like a table; give --input-format csv or tsv, or"),
         (b"a;1\nb;2\nc;3\nd", "x.md looks like a table"),
         (b'{"text": "a"}\n{"text": "b"}\n', "x.md .*--input-format jsonl, or"),
-        (b"a\0b\0", "x.md looks like binary data"),
+        (b"some bytes and\0others", "x.md looks like binary data"),
     ],
 )
 def test_an_unknown_ending_is_text_unless_it_looks_otherwise(tmp_path, data, message):

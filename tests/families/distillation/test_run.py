@@ -30,7 +30,7 @@ def test_a_student_comes_nearer_to_its_teacher_and_goes_on(train, teacher, curve
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--task mass --arch mass_tiny", "--arch enc and dec"),
+        ("--task mass --arch mass_tiny", "has an encoder and a decoder"),
         (f"{LM} --arch.num-segments 3", "--arch.num-segments"),
         (f"{LM} --arch.max-positions 2048", "--arch.max-positions 1024"),
     ],

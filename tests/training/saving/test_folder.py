@@ -176,16 +176,26 @@ def test_going_back_puts_later_checkpoints_aside(run):
     assert run.steps() == [5]
 
 
-@pytest.mark.parametrize("mark", ["config.yaml", "log.jsonl", "checkpoints"])
+@pytest.mark.parametrize("mark", ["config.yaml", "log.jsonl", "checkpoints/step-1/state.json"])
 def test_a_used_folder_needs_resume(tmp_path, mark):
     folder = RunFolder(tmp_path / "run")
     folder.check(resume=False)
     folder.path.mkdir()
     folder.check(resume=False)
-    (folder.path / mark).mkdir()
+    (folder.path / mark).parent.mkdir(parents=True, exist_ok=True)
+    (folder.path / mark).write_text("{}")
     with pytest.raises(UsageError, match="holds a run: --resume"):
         folder.check(resume=False)
     folder.check(resume=True)
+
+
+def test_a_run_that_failed_before_its_first_update_can_be_repeated(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.create("task: lm")
+    (folder.path / "log.jsonl").touch()
+    folder.check(resume=False)
+    folder.create("task: mlm")
+    assert (folder.path / "config.yaml").read_text() == "task: mlm"
 
 
 @pytest.mark.parametrize("place", ["train", "train/source", "."])

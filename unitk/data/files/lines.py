@@ -189,8 +189,10 @@ def _damage() -> tuple[type[Exception], ...]:
 
 
 def head(path: Path) -> bytes:
-    """The beginning of a file, without a byte order mark."""
-    return next((piece for piece, _ in read_pieces(path)), b"").removeprefix(b"\xef\xbb\xbf")
+    """The beginning of a file of text, without a byte order mark."""
+    start, _ = next(read_pieces(path), (b"", None))
+    _check_text(path, start)
+    return start.removeprefix(b"\xef\xbb\xbf")
 
 
 def blocks(path: Path, end: str | None = None, base: int = 0) -> Iterator[Block]:
@@ -238,21 +240,17 @@ def _ends_document(data: bytes, end: str | None, fresh: bool) -> bool:
 
 
 def _check_text(path: Path, start: bytes) -> None:
-    for magic, kind in MAGIC.items():
-        if start.startswith(magic):
-            cure = f"; `iconv -f {kind} -t UTF-8` converts it" if "UTF" in kind else ""
-            ending = next((suffix for suffix, packed in PACKED.items() if packed == kind), "")
-            if ending:
-                cure = f"; with a name that ends in {ending} it is unpacked"
-            raise DataError(f"{name_file(path)} is {kind}, not UTF-8 text{cure}")
+    """Refuse a file that begins as no UTF-8 text does, with what converts it."""
+    kind = next((kind for magic, kind in MAGIC.items() if start.startswith(magic)), "")
     # of UTF-16 without a mark, every other byte of Latin letters is 0
-    zeros = [start[i:1000:2].count(0) for i in (0, 1)]
-    if 4 * max(zeros) > min(len(start), 1000):
-        kind = "UTF-16BE" if zeros[0] > zeros[1] else "UTF-16LE"
-        raise DataError(
-            f"{name_file(path)} is no UTF-8 text; it looks like {kind}: "
-            f"`iconv -f {kind} -t UTF-8` converts that"
-        )
+    even, odd = (start[i:1000:2].count(0) for i in (0, 1))
+    if not kind and 4 * max(even, odd) > min(len(start), 1000):
+        kind = "UTF-16BE" if even > odd else "UTF-16LE"
+    cures = {of: f"; with a name that ends in {end} it is unpacked" for end, of in PACKED.items()}
+    cures["zip"] = "; save a spreadsheet as CSV UTF-8"
+    cure = f"; `iconv -f {kind} -t UTF-8` converts it" if "UTF" in kind else cures.get(kind, "")
+    if kind:
+        raise DataError(f"{name_file(path)} is {kind}, not UTF-8 text{cure}")
 
 
 def check_ends(path: Path, start: bytes) -> None:
@@ -308,7 +306,7 @@ def text_of(block: Block) -> bytes:
 
 def read_lines(path: Path) -> Iterator[str]:
     """The lines of a file without blanks around them."""
-    return (line.strip() for block in blocks(path) for line in lines_of(block))
+    return (line.strip() for line, _ in numbered_lines(path))
 
 
 def read_text(path: Path) -> str:

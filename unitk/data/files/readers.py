@@ -223,7 +223,7 @@ def format_of(path: Path, given: str = "auto", option: str = "") -> str:
     if len(names) > 1:
         raise UsageError(f"{path} may be {' or '.join(names)}; --input-format says which")
     if not names and option:
-        _check_text(path)
+        _refuse_records(path)
     return names[0] if names else "text"
 
 
@@ -237,16 +237,16 @@ def is_json_lines(start: bytes) -> bool:
     return isinstance(first, dict) and "data" not in first
 
 
-def _check_text(path: Path) -> None:
+def _refuse_records(path: Path) -> None:
     """Refuse a file that looks like records or binary data."""
-    start = head(path)
+    start = head(path).lstrip(b" \r\n")
     lines = start.split(b"\n")[:-1][:20]
     counts = [{line.count(mark) for line in lines if line.strip()} for mark in b"\t,;"]
     if b"\0" in start:
-        raise DataError(f"{path} looks like binary data (or UTF-16), not like UTF-8 text")
+        raise DataError(f"{path} looks like binary data, not like UTF-8 text")
     # a mark that occurs equally often in every line
     table = len(lines) > 2 and any(len(of_mark) == 1 and 0 not in of_mark for of_mark in counts)
-    json = start.lstrip().startswith(b"{") and is_json_lines(start.lstrip())
+    json = start.startswith(b"{") and is_json_lines(start)
     if table or json:
         what, name = ("records of JSON", "jsonl") if json else ("a table", "csv or tsv")
         raise UsageError(

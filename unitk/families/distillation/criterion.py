@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from unitk.criterions.base import Loss, Trainable, totals
 from unitk.criterions.cross_entropy import CrossEntropy
+from unitk.data.limits import describe_towers
 from unitk.errors import UsageError, require
 from unitk.families.distillation.config import DistillConfig
 from unitk.kernels.products import recompute
@@ -117,10 +118,9 @@ class Distillation:
             require(same, f"{option} has another vocabulary than --data")
             teacher = loaded.model.config
             config = model.config
+            taught, has = (describe_towers(one.towers)[0] for one in (teacher, config))
             require(
-                teacher.towers == config.towers,
-                f"{option} reads {' and '.join(teacher.towers)}, but --arch "
-                f"{' and '.join(config.towers)}",
+                teacher.towers == config.towers, f"{option} has {taught}, but the model has {has}"
             )
             limit = teacher.position_limit
             longer = not limit or 0 < config.position_limit <= limit

@@ -65,9 +65,11 @@ class RunFolder:
 
     def check(self, resume: bool) -> None:
         """Raise an error if the folder is used without `--resume`, or cannot be written to."""
-        used = any((self.path / mark).exists() for mark in (CONFIG, "log.jsonl", "checkpoints"))
+        # a run that has failed before its first line of the log leaves nothing to lose
+        begun = "checkpoints/*" if self.checkpoints.exists() else CONFIG
+        marks = [*self.path.glob(begun), *self.path.glob("log.jsonl")]
         require(
-            resume or not used,
+            resume or not any(mark.stat().st_size for mark in marks),
             f"--save-dir {self.path} holds a run: --resume continues it, otherwise name another",
         )
         own = [*self.path.glob(MANIFEST), *self.path.glob(f"train/**/{MANIFEST}")]
@@ -80,11 +82,10 @@ class RunFolder:
 
     def create(self, config: str) -> None:
         """Create the folder with its config.yaml; remove what a killed process left unfinished."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        self.checkpoints.mkdir(parents=True, exist_ok=True)
         files.write(self.path / CONFIG, config)
         if pretrained.fetched:  # the files of names in config.yaml
             files.write(self.path / SOURCES, json.dumps(pretrained.fetched, indent=1) + "\n")
-        self.checkpoints.mkdir(exist_ok=True)
         for folder in (self.path, self.checkpoints):
             for left in folder.glob(f"{TEMPORARY}*"):
                 files.discard(left, folder)
@@ -104,8 +105,8 @@ class RunFolder:
     def steps(self) -> list[int]:
         """The steps that have checkpoints, good or damaged, newest first."""
         texts = {entry.name[5:] for entry in self.checkpoints.glob("step-*")}
-        numbers = {int(text) for text in texts if text.isdecimal()}
-        return sorted((number for number in numbers if str(number) in texts), reverse=True)
+        numbers = (int(text) for text in texts if text.isdecimal() and text == str(int(text)))
+        return sorted(numbers, reverse=True)
 
     def step(self, number: int) -> Path:
         """The path of the checkpoint of a step."""
