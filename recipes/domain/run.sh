@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# A hundred labels, and texts of the domain without labels: a bundled model is trained on with the texts,
-# and a logistic regression on its states learns the labels.
+# A hundred labels, words of each label, and texts of the domain without labels: a bundled model is trained
+# on with the texts, and a logistic regression on its states learns the labels.
 #
 #   recipes/domain/run.sh                     SST-2 and IMDb of ../shared/data beside the checkout, else made up
 #   DATA=path/to/data recipes/domain/run.sh   a folder with texts.jsonl, train.tsv and test.tsv; see README.md
-#   PROMPTS=" . In short it is| . We were" LABELS=50 DRAWS=10 INIT=runs/x STEPS LR TOKENS SEED RUN
+#   PROMPTS=" . In short it is| . We were" WORDS="cold: rude slow|warm: kind quick" DATA=... recipes/domain/run.sh
+#   LABELS=50 DRAWS=10 INIT=runs/x STEPS LR TOKENS SEED RUN
 #
 # What is finished is not done again: run it once more to go on after a stop.
 set -euo pipefail
@@ -12,7 +13,10 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../stages.sh"
 
 INIT=${INIT:-unitk-base-en}
-PROMPTS=${PROMPTS:-" . This movie is| . I thought it was very"}
+PROMPTS=${PROMPTS:-" . This movie is| . I thought it was very| . The film is so| . What a"}
+# of other data only the user knows the words
+[ -n "${DATA:-}" ] || : "${WORDS=0: bad poor worst slow waste weak flat hard long|1: good great fun beautiful best enjoy well strong perfect love wonder treat}"
+WORDS=${WORDS:-}
 LABELS=${LABELS:-100}
 DRAWS=${DRAWS:-20}
 STEPS=${STEPS:-900}
@@ -50,6 +54,8 @@ states() { # NAME CHECKPOINT: RUN/states/NAME.*.npy, the states of the texts, an
   for ((number = 1; number <= ${#prompts[@]}; number++)); do
     embed "$1.prompt$number" "$2" "$RUN/inputs/prompt$number.txt" --pool last
   done
+  [ -z "$WORDS" ] ||
+    once "$RUN/states/.$1.words" python3 "$here/label_words.py" "$RUN/inputs" "$2" "$WORDS" "$RUN/states/$1.words.npy"
 }
 
 embed() { # NAME CHECKPOINT INPUT words...
@@ -60,4 +66,4 @@ embed() { # NAME CHECKPOINT INPUT words...
 echo "== 3/3 states"
 states before "$INIT"
 states after "$RUN/model"
-unless_dry python3 "$here/report.py" "$RUN" "$LABELS" "$DRAWS"
+unless_dry python3 "$here/report.py" "$RUN" "$LABELS" "$DRAWS" "$WORDS"

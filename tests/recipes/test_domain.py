@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import unitk
+
 from .test_recipes import ROOT, recipe
 
 DOMAIN = ROOT / "recipes" / "domain"
@@ -24,7 +26,8 @@ def run(script, *words):
 
 @pytest.fixture
 def report(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "recipes"))
+    for folder in (ROOT / "recipes", DOMAIN):
+        monkeypatch.syspath_prepend(str(folder))
     return runpy.run_path(str(DOMAIN / "report.py"))
 
 
@@ -101,22 +104,91 @@ def test_labels_are_learnt_from_training_texts_alone(report):
     assert len({tuple(places) for places in seen}) == 3
 
 
+def test_label_words_are_compared_with_what_is_usual(report):
+    usual = np.array([-2.0, -9.0])  # the second label's words are rare after this prompt
+    deviations = np.array([[1.0, -1.0], [-0.5, 0.5], [-0.25, 0.25], [-0.25, 0.25], [3.0, -3.0]])
+    places, margins = report["guess"]((usual + deviations)[None], 4)
+    assert places.tolist() == [0, 1, 1, 1, 0]
+    assert margins / margins[1] == pytest.approx([2, 1, 0.5, 0.5, 6], abs=1e-5)
+    # a prompt that says the same with other likelihoods changes nothing
+    again = np.stack([usual + deviations, 7 + 10 * deviations])
+    assert report["guess"](again, 4)[1] == pytest.approx(margins, abs=1e-5)
+
+
+def test_guesses_are_learnt_where_no_label_is_told(report):
+    rng = np.random.default_rng(0)
+    labels = [str(one) for one in rng.integers(2, size=400)]
+    told = np.array(labels, float)[:, None] + rng.normal(size=(400, 20))
+    wrong = rng.random(400) < 0.2
+    guesses = np.where(wrong, 1 - np.array(labels, int), np.array(labels, int)).astype(str)
+    learn = report["by_guesses"](told, guesses, np.ones(400), labels, 200)
+    right = report["accuracies"](learn, labels, 200, 5, 4).mean()
+    by_five = report["accuracies"](report["by_states"](told, labels, 200), labels, 200, 5, 4)
+    assert right > (~wrong).mean() and right > by_five.mean() + 0.1
+    # a guess without a margin counts nothing, and labels that are told outweigh the guesses
+    opposite = np.where(np.array(labels) == "0", "1", "0")
+    nothing = report["by_guesses"](told, opposite, np.full(400, 1e-9), labels, 200)
+    assert (nothing(np.arange(200)) == labels[200:]).mean() > 0.9
+    outweighed = report["by_guesses"](told, opposite, np.ones(400), labels, 200)
+    assert (outweighed(np.arange(100)) == labels[200:]).mean() > 0.9
+
+
+def test_label_words_are_likelihoods_after_each_prompt(tmp_path):
+    texts = ["a fine film", "rain"]
+    for number, prompt in enumerate([" . It was", " . We were"], 1):
+        lines = "".join(f"{text}{prompt}\n" for text in texts)
+        (tmp_path / f"prompt{number}.txt").write_text(lines)
+    words = "no: bad cold abracadabra|yes: good"
+    done = run("label_words.py", tmp_path, "unitk-base-en", words, dest := tmp_path / "out.npy")
+    assert done.returncode == 0, done.stderr
+    assert "abracadabra" in done.stderr
+    scores = np.load(dest)
+    assert scores.shape == (2, 2, 2)
+    model = unitk.load("unitk-base-en", task="lm")
+    before = [f"{text} . We were" for text in texts]
+    for label, among in enumerate((["bad", "cold"], ["good"])):
+        wanted = np.mean(
+            [[sum(each) for each in model.likelihood([word] * 2, before)] for word in among], 0
+        )
+        assert scores[1, :, label] == pytest.approx(wanted, rel=1e-4)
+
+
+@pytest.mark.parametrize("words", ["good bad", "0: bad|1:", "0: bad|0: good", ""])
+def test_words_without_their_labels_are_refused(tmp_path, words):
+    done = run("label_words.py", tmp_path, "unitk-base-en", words, tmp_path / "out.npy")
+    assert done.returncode == 1 and done.stderr.startswith('WORDS: write "LABEL: word')
+    assert not (tmp_path / "out.npy").exists()
+
+
+def test_a_label_without_words_is_named(report):
+    assert report["read_words"]("0: bad|1: good", ["0", "0"]).tolist() == ["0", "1"]
+    with pytest.raises(SystemExit, match="WORDS.*label 2"):
+        report["read_words"]("0: bad|1: good", ["0", "2"])
+
+
 @pytest.mark.slow
 def test_made_up_reviews_make_a_table(tmp_path):
     sample = tmp_path / "sample"
     assert run("make_sample.py", sample).returncode == 0
     env = {"DATA": str(sample), "STEPS": "2", "TOKENS": "512", "LABELS": "20", "DRAWS": "3"}
+    env["WORDS"] = "0: slow weak|1: bright warm"
     printed = recipe("domain", tmp_path, **env)
-    rows = [line.strip("| ").split(" | ") for line in printed.splitlines() if " | " in line][-6:]
+    rows = [line.strip("| ").split(" | ") for line in printed.splitlines() if " | " in line][-10:]
     assert [row[0] for row in rows] == [
         "the most frequent label",
         "TF-IDF, the best of nine settings",
         "the bundled model, mean state",
         "the bundled model, and prompts",
+        "the bundled model, label words without labels",
+        "the bundled model, prompts and label words",
         "trained on the texts, mean state",
         "trained on the texts, and prompts",
+        "trained on the texts, label words without labels",
+        "trained on the texts, prompts and label words",
     ]
     shares = [float(row[1].split(" ± ")[0]) for row in rows]
-    assert shares[0] == 50 and min(shares[1:]) > 60  # a word tells the label
+    assert shares[0] == 50
+    learnt = [share for row, share in zip(rows, shares, strict=True) if "without" not in row[0]]
+    assert min(learnt[1:]) > 60  # a word tells the label
     before = Path(tmp_path / "runs/domain/table.md").read_text()
     assert recipe("domain", tmp_path, **env).endswith(before)  # nothing is done again
