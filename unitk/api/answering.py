@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,10 +15,10 @@ from unitk.data.files.lines import is_stream
 from unitk.data.files.pairs import Fields
 from unitk.data.files.readers import Format, format_of
 from unitk.data.files.squad import read_questions
-from unitk.decoding.files.inputs import Input, read_inputs, read_stream, stream_reader
+from unitk.decoding.files.inputs import Input, Item, read_inputs, read_stream, stream_reader
 from unitk.decoding.files.outputs import STDOUT, check_writable
 from unitk.decoding.files.sink import OutputFile, Printed
-from unitk.errors import DataError, UnitkError, require
+from unitk.errors import DataError, UnitkError, UsageError, require, say
 from unitk.files import MANIFEST, VERSION, digest
 from unitk.options import config
 from unitk.options.config import Checkpoint, ConfigFile, Device, UserDir
@@ -28,6 +28,7 @@ from unitk.training.saving.folder import find_checkpoint
 
 if TYPE_CHECKING:
     from unitk.decoding.generator import Generator
+    from unitk.decoding.texts.outputs import Output
 
 TOGETHER = 1024
 """Texts that are read by the model, and written, before the next ones."""
@@ -145,6 +146,23 @@ def isolate_errors(
             return [error]
     # which one is wrong is found by each alone
     return [result for item in items for result in isolate_errors([item], answer, wrong)]
+
+
+def answer_each(
+    items: Sequence[Item], answer: Callable[[Sequence[Item]], list[list[Output]]], asks: bool
+) -> tuple[list[Item], list[list[Output]]]:
+    """Answer inputs of a stream; one that cannot be decoded gets its error, and no outputs."""
+    wrong = (DataError, UsageError) if asks else (DataError,)
+    answered = list[Item]()
+    outputs = list[list[Any]]()
+    for item, best in zip(items, isolate_errors(items, answer, wrong), strict=True):
+        if isinstance(best, UnitkError):
+            say(f"unitk generate: {best}")
+            item = replace(item, text=replace(item.text, error=str(best)))
+            best = []
+        answered.append(item)
+        outputs.append(best)
+    return answered, outputs
 
 
 def check_read(texts: Iterable[Input]) -> None:

@@ -111,8 +111,9 @@ def load_module(
     from unitk.training.device import named_device
 
     device = named_device(device)
-    given = _settings_of(options, user_dir)
-    [loaded] = _open_each([Path(path)], device, task, format, vocab, given)
+    [loaded] = _open_each(
+        [Path(path)], device, task, format, vocab, _settings_of(options, user_dir)
+    )
     dtypes = {"fp32": torch.float32, "fp64": torch.float64}
     require(dtype in dtypes, f"--dtype must be one of {', '.join(dtypes)}, got {dtype!r}")
     return TextModel(loaded).to(device, dtypes[dtype])

@@ -165,8 +165,7 @@ class TargetScorer(Driver):
 def _relabel(example: Example, old: int, new: int) -> Example:
     """An unrolled output with another label where its label is `old`; it is read as before."""
     [ask] = example.asks
-    label = np.where(ask.label == old, new, ask.label)
-    return replace(example, asks=[replace(ask, label=label)])
+    return replace(example, asks=[replace(ask, label=np.where(ask.label == old, new, ask.label))])
 
 
 def as_hypothesis(

@@ -373,8 +373,9 @@ class Generator(SourceEncoder):
         for prompt, best in zip(prompts, decoded, strict=True):
             outputs[prompt.number - first] = best
         if none := [prompt.number + 1 for prompt in prompts if not outputs[prompt.number - first]]:
-            what = "inputs with no output that the rules allow: %d, first input %d"
-            log.warning(what, len(none), none[0])
+            log.warning(
+                "inputs with no output that the rules allow: %d, first input %d", len(none), none[0]
+            )
         return outputs
 
     def decode(

@@ -42,8 +42,7 @@ def share(examples: Sequence[Example], together: bool = True, row: int = ROW) ->
     prompts = [_prompt(example) for example in examples]
     for end in range(1, len(examples) + 1):
         if end == len(examples) or not all(map(np.array_equal, prompts[begin], prompts[end])):
-            head = prompts[begin][-1].shape[1]
-            trees += _trees(examples[begin:end], head, row)
+            trees += _trees(examples[begin:end], prompts[begin][-1].shape[1], row)
             begin = end
     return trees
 

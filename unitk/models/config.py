@@ -329,8 +329,7 @@ class ModelConfig(ArchConfig):
         windows = self.layer_windows or (0,)
         bases = self.layer_rotary_bases or (self.rotary_base,)
         bases = bases if self.positions == "rotary" else (0.0,)
-        layers = range(self.num_layers)
-        return [(windows[n % len(windows)], bases[n % len(bases)]) for n in layers]
+        return [(windows[n % len(windows)], bases[n % len(bases)]) for n in range(self.num_layers)]
 
     @property
     def biased_out(self) -> bool:

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from unitk.api import answering
 from unitk.api.verb import verb
@@ -25,7 +25,7 @@ from unitk.decoding.files.defaults import find_defaults, naming_defaults
 from unitk.decoding.files.inputs import Blanks, Input, Inputs, Item
 from unitk.decoding.files.outputs import STDOUT, Alignment, Formatter, Tally, format_to
 from unitk.decoding.files.sink import is_finished
-from unitk.errors import QUIET, DataError, UnitkError, UsageError, require, say
+from unitk.errors import QUIET, DataError, UsageError, require, say
 from unitk.files import reserve
 from unitk.options import config
 from unitk.options.config import ConfigFile, Device, UserDir, With
@@ -187,7 +187,10 @@ def parse_generate(argv: Sequence[str]) -> tuple[config.Parsed, str]:
         parsed = config.parse("generate", Options, argv, (), "texts", ("task", "arch"), below)
     flags = [word for name, text in texts.items() for word in (config.flag(name), text)]
     shown = f"{shlex.join(flags)}  # checkpoint {path}" if of_checkpoint else ""
-    return replace(parsed, main=check_generate(parsed)), shown
+    check_generate(parsed)
+    options = infill_as_input(parsed.main)
+    answering.check_output(options)
+    return replace(parsed, main=options), shown
 
 
 @dataclass(frozen=True)
@@ -260,7 +263,7 @@ class Generation:
                 filled = filled or any(item.fills for item in items)
                 answer = partial(self.answer, report=report)
                 if is_stream:
-                    items, outputs = answer_each(items, answer, self.chosen.interactive)
+                    items, outputs = answering.answer_each(items, answer, self.chosen.interactive)
                 else:
                     outputs = answer(items)
                 tally.add(outputs)
@@ -318,8 +321,8 @@ def open_generation(parsed: config.Parsed) -> Generation:
     return Generation(options, parsed.settings, generator, texts, constraints)
 
 
-def check_generate(parsed: config.Parsed) -> Options:
-    """Refuse options that contradict each other; returns them, with the file of --infill."""
+def check_generate(parsed: config.Parsed) -> None:
+    """Refuse options that contradict each other or have no effect."""
     options: Options = parsed.main
     if options.sampling:
         option = "--sampling" if options.num_samples is None else "--num-samples"
@@ -346,11 +349,15 @@ def check_generate(parsed: config.Parsed) -> Options:
     )
     csv = format_to(options.output_format, options.output) == "csv"
     require(not csv or options.print_alignment == "off", "--print-alignment has no column in csv")
-    file = options.infill if options.infill and not inputs.has_mark(options.infill) else ""
-    if file == "-" or os.path.exists(file):
-        options = replace(options, input=Path(file))
-    answering.check_output(options)
-    return options
+    named = bool(options.source_field) or not options.target_field
+    require(named, "--target-field needs --source-field")
+
+
+def infill_as_input(options: Options) -> Options:
+    """The options with --infill as the --input, if it is a file and no text with blanks."""
+    if not (file := options.infill) or inputs.has_mark(file):
+        return options
+    return replace(options, input=Path(file)) if file == "-" or os.path.exists(file) else options
 
 
 def find_way(options: Options) -> str:
@@ -372,10 +379,11 @@ def find_way(options: Options) -> str:
 
 
 def read(options: Options) -> Inputs | Path:
-    """Read the inputs before the model is loaded, so that errors in them are reported at once."""
-    path, kind = options.input, options.input_format
-    fields = Fields(options.source_field, options.target_field) if options.source_field else None
-    require(bool(fields) or not options.target_field, "--target-field needs --source-field")
+    """Read the inputs before the model is loaded, so that errors in them are reported at once.
+
+    A corpus is opened once the model is there: its path is returned.
+    """
+    path = options.input
     if options.num_samples is not None:
         return [Input([])] * options.num_samples
     if options.texts:
@@ -383,11 +391,18 @@ def read(options: Options) -> Inputs | Path:
     if path is None:
         return inputs.read_typed() if options.infill is None else [Input([options.infill])]
     if path.is_dir() or is_corpus(path):
-        idle = kind != "auto" or fields
+        idle = options.input_format != "auto" or options.source_field
         require(not idle, "--input-format and --source-field have no effect on a corpus as --input")
         require(options.squad_source == SQUAD_SOURCE, "--squad-source has no effect on a corpus")
         require(options.infill is None, f"--infill {path} is no text and no file of texts")
         return path
+    return read_file(options, path)
+
+
+def read_file(options: Options, path: Path) -> Inputs:
+    """Read the inputs of a file, or the groups of a stream as they arrive."""
+    kind = options.input_format
+    fields = Fields(options.source_field, options.target_field) if options.source_field else None
     beside = (options.prefix_file, options.constraints, options.references)
     if (by_line := inputs.stream_reader(path, kind, fields)) and beside == (None, None, None):
         stream = inputs.read_stream(by_line, options.buffer_size, path, fields)
@@ -429,20 +444,3 @@ def blanks_of(options: Options, generator: Generator) -> Blanks:
     # a source of a model that was trained on pairs may be a text about [MASK]s
     some = options.interactive or bool(options.texts) or not generator.task.trained.pairs
     return "some" if some and not options.score else "none"
-
-
-def answer_each(
-    items: Sequence[Item], answer: Callable[[Sequence[Item]], list[list[Output]]], asks: bool
-) -> tuple[list[Item], list[list[Output]]]:
-    """The outputs for some inputs of a stream, or its error for one that cannot be decoded."""
-    wrong = (DataError, UsageError) if asks else (DataError,)
-    answered = list[Item]()
-    outputs = list[list[Any]]()
-    for item, best in zip(items, answering.isolate_errors(items, answer, wrong), strict=True):
-        if isinstance(best, UnitkError):
-            say(f"unitk generate: {best}")
-            item = replace(item, text=replace(item.text, error=str(best)))
-            best = []
-        answered.append(item)
-        outputs.append(best)
-    return answered, outputs

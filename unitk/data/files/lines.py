@@ -233,8 +233,7 @@ def _ends_document(data: bytes, end: str | None, fresh: bool) -> bool:
     if end is None:
         return True
     if not end:
-        last = data[data.rfind(b"\n", 0, -1) + 1 :]
-        return not last.decode("utf-8", "replace").strip()
+        return not data[data.rfind(b"\n", 0, -1) + 1 :].decode("utf-8", "replace").strip()
     text = data.decode("utf-8", "replace").rstrip()
     return text.endswith(end) if text else fresh
 

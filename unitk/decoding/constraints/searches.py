@@ -275,8 +275,7 @@ class Diverse(Search):
             _, index = best(value, min(self.wide, value.shape[1]))
             total = total.gather(1, index)
             word = index % size
-            gain_of_word = gain[:, group].gather(1, index)
-            found = Proposals(total, index // size, word, gain_of_word)
+            found = Proposals(total, index // size, word, gain[:, group].gather(1, index))
             chosen.append(self.fill_up(found))
             # words that this group writes cost more in the groups after it
             possible = (total > -torch.inf)[:, : self.config.beam].to(cost.dtype)

@@ -140,8 +140,7 @@ def read_inputs(
     if holds == "text" and fields:
         raise UsageError(f"--source-field has no effect on {lines.name_file(path)}, which is text")
     line_reader = readers.line_reader(name)
-    as_usual = form == SQUAD_SOURCE
-    require(holds == "questions" or as_usual, f"--squad-source has no effect on {name}")
+    require(holds == "questions" or form == SQUAD_SOURCE, f"--squad-source has no effect on {name}")
     if holds == "questions":
         check_form(form)
         pairs = [sentences_of(pair, form) for pair in read_squad(path)]

@@ -105,8 +105,8 @@ class OutputFile:
             self.file.write(data)
             self.file.flush()
             os.fsync(self.file.fileno())
-            self.size = self.size + len(data)
-            self.done = self.done + inputs
+            self.size += len(data)
+            self.done += inputs
             record = {"inputs": self.done, "bytes": self.size, "made_from": self.made_from}
             files.write(self.progress, json.dumps(record, indent=1, ensure_ascii=False))
         except OSError as error:

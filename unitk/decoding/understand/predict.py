@@ -159,8 +159,7 @@ def mean_output(models: Sequence[tuple[Model, list[Example]]]) -> Tensor:
         batch = collate([[example] for example in examples]).to(model.device)
         [ask] = batch.asks.values()
         # labels over the vocabulary are answers to be scored; other outputs are the task's to read
-        words = ask.head == LM and ask.among is None
-        read = model.log_probs if words else model.output
+        read = model.log_probs if ask.head == LM and ask.among is None else model.output
         outputs.append(read(batch, ask).float())
     # heads of one kind average alike, however they pool states
     return outputs[0] if len(outputs) == 1 else model.heads.get(ask.head).mean(outputs)
