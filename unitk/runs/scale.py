@@ -192,13 +192,13 @@ def refuse_lost_runs(rows: Sequence[Mapping[str, Any]], folder: Path) -> None:
 
 def check_size(size: str, rung: Rung) -> None:
     """Raise a UsageError if the weights of a size leave no memory to train them."""
-    from unitk.training.device import check_room, choose_device
+    from unitk.training.device import check_model_fits, choose_device
 
     start = rung.trial.start
     arch = start.parsed.components["arch"].config
     device = choose_device(start.config.device)
     try:
-        check_room(arch, len(start.data.vocab), STATE, device)
+        check_model_fits(arch, len(start.data.vocab), STATE, device)
     except UsageError as error:
         raise UsageError(f"{size} of --sizes or --held-out: {error}") from error
 

@@ -1,4 +1,4 @@
-"""The device, the precision and the random seeds of a run."""
+"""Devices, their memory, and the random seeds of a run."""
 
 from __future__ import annotations
 
@@ -12,20 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from unitk.errors import UsageError, require
-from unitk.kernels.products import computes_in_bf16, keep_memory
-from unitk.models.heads.base import Categorical
-from unitk.models.layers import FeedForward, Layer
-from unitk.models.model import Model
-from unitk.models.stack import Stack
+from unitk.kernels.products import keep_memory
 
 if TYPE_CHECKING:
     from unitk.training.config import TrainConfig
-
-FOR_LAYERS = "recompute", "compile", "attention", "residual"
-"""Options that change how the layers of a Transformer are computed."""
 
 
 def configure_torch(config: TrainConfig, device: torch.device) -> None:
@@ -83,7 +75,7 @@ def frozen_objects(device: torch.device) -> Iterator[None]:
         gc.unfreeze()
 
 
-def check_room(arch: Any, vocab_size: int, size: float, device: torch.device) -> None:
+def check_model_fits(arch: Any, vocab_size: int, size: float, device: torch.device) -> None:
     """Raise `UsageError` if a model cannot fit into memory, before it is built.
 
     `size`: bytes per weight.
@@ -108,49 +100,6 @@ def free_memory(device: torch.device) -> float:
         return math.inf
     size = {name: 1024.0 * int(number) for name, number, *_ in rows}
     return size["MemAvailable:"] + size["SwapFree:"]
-
-
-def prepare_model(model: nn.Module, config: TrainConfig) -> None:
-    """Apply `--recompute` and `--compile` to a model, and move it; only rounding changes."""
-    cpu = next(model.parameters()).is_cpu
-    if config.attention == "flex" and cpu:
-        raise UsageError("--attention flex needs CUDA: on a CPU FlexAttention has no backward")
-    lean = cpu and not config.shard
-    for part in model.modules():
-        if isinstance(part, Stack):
-            part.recompute = config.recompute
-            part.attention = config.attention
-        if isinstance(part, Stack | Layer):
-            part.half_states = config.residual == "half"
-        if isinstance(part, Categorical) and config.compile and not cpu:
-            part.compiled = True
-        if isinstance(part, FeedForward):
-            part.lean = lean and not (config.recompute or config.compile)
-        if config.compile and config.static and isinstance(part, Stack):
-            part.compiled = torch.compile(part.pass_through, dynamic=False)
-        elif config.compile and not config.static and isinstance(part, Layer):
-            # layer by layer: all of them are one piece of code, whatever the batches' shapes
-            part.compile(dynamic=True)
-        if isinstance(part, Model):
-            for name in FOR_LAYERS if part.config.sequential else ():
-                idle = getattr(config, name) != getattr(type(config), name)
-                require(not idle, f"--{name} has no effect on LSTM layers")
-            part.decoder.embed.tokens.lean = lean and part.words.weight is None
-
-
-def choose_precision(config: TrainConfig, device: torch.device) -> str:
-    """The precision that `--precision` means; auto: bf16 if the processor multiplies in it."""
-    require(
-        config.precision != "fp16" or device.type == "cuda",
-        "--precision fp16 needs CUDA: a CPU computes fp16 slowly, take bf16 or fp32",
-    )
-    precision = config.precision
-    if precision == "auto":
-        precision = "bf16" if computes_in_bf16(device) else "fp32"
-    require(
-        precision != "fp32" or config.residual == "full", "--residual half needs --precision bf16"
-    )
-    return precision
 
 
 def derive_seed(seed: int, *numbers: int) -> int:

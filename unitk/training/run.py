@@ -11,26 +11,28 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from unitk.criterions.base import whole_update_option
 from unitk.data.batching import Feed
-from unitk.errors import CheckpointError, require
-from unitk.kernels.products import choose_products
+from unitk.errors import CheckpointError, UsageError, require
+from unitk.kernels.products import choose_products, computes_in_bf16
 from unitk.models.attention import fused_parameters
+from unitk.models.heads.base import Categorical
+from unitk.models.layers import FeedForward, Layer
 from unitk.models.model import Model, build
+from unitk.models.stack import Stack
 from unitk.models.state import StatefulRows
 from unitk.optim.config import parse_rules
 from unitk.optim.plan import OptimPlan, freeze
 from unitk.options.fields import flag, parse_named
 from unitk.tasks.base import Task
+from unitk.training.config import TrainConfig
 from unitk.training.device import (
-    check_room,
+    check_model_fits,
     choose_device,
-    choose_precision,
     configure_torch,
     derive_seed,
-    prepare_model,
 )
 from unitk.training.ema import Average
 from unitk.training.measures import Means, Noise, Speed
@@ -43,6 +45,8 @@ from unitk.training.start import Start
 log = logging.getLogger(__name__)
 SHARED = ("embed.tokens.weight", "embed.virtual.weight")
 """Tensors that an encoder may share with its decoder."""
+FOR_LAYERS = "recompute", "compile", "attention", "residual"
+"""Options that change how the layers of a Transformer are computed."""
 CROSS = re.compile(r"layers\.\d+\.cross_")
 """How the names of a layer's tensors begin that attend to an encoder."""
 
@@ -176,7 +180,7 @@ def begin(start: Start, device: torch.device, ranks: Ranks) -> tuple[Model, Base
     # a weight and its gradient of four bytes each, and what the optimizer keeps
     per_weight = 8 + parts["optimizer"].config.state_bytes
     divided = ranks.world if config.shard else 1
-    check_room(parts["arch"].config, len(start.data.vocab), per_weight / divided, device)
+    check_model_fits(parts["arch"].config, len(start.data.vocab), per_weight / divided, device)
     adapter = parse_named("adapter", config.adapter, "--adapter") if config.adapter else None
     model = _build(start)
     base = None
@@ -204,6 +208,51 @@ def begin(start: Start, device: torch.device, ranks: Ranks) -> tuple[Model, Base
         snapshot.read_parts(model, resumed, ranks)
     prepare_model(model, config)
     return model, base
+
+
+def choose_precision(config: TrainConfig, device: torch.device) -> str:
+    """The precision that `--precision` means; auto: bf16 if the processor multiplies in it."""
+    require(
+        config.precision != "fp16" or device.type == "cuda",
+        "--precision fp16 needs CUDA: a CPU computes fp16 slowly, take bf16 or fp32",
+    )
+    precision = config.precision
+    if precision == "auto":
+        precision = "bf16" if computes_in_bf16(device) else "fp32"
+    require(
+        precision != "fp32" or config.residual == "full", "--residual half needs --precision bf16"
+    )
+    return precision
+
+
+def prepare_model(model: nn.Module, config: TrainConfig) -> None:
+    """Choose how the parts of a model compute, by the options of a run; only rounding changes."""
+    cpu = next(model.parameters()).is_cpu
+    if config.attention == "flex" and cpu:
+        raise UsageError("--attention flex needs CUDA: on a CPU FlexAttention has no backward")
+    lean = cpu and not config.shard
+    half_states = config.residual == "half"
+    for part in model.modules():
+        if isinstance(part, Stack):
+            part.recompute = config.recompute
+            part.attention = config.attention
+            part.half_states = half_states
+            if config.compile and config.static:
+                part.compiled = torch.compile(part.pass_through, dynamic=False)
+        elif isinstance(part, Layer):
+            part.half_states = half_states
+            if config.compile and not config.static:
+                # layer by layer: all of them are one piece of code, whatever the batches' shapes
+                part.compile(dynamic=True)
+        elif isinstance(part, FeedForward):
+            part.lean = lean and not (config.recompute or config.compile)
+        elif isinstance(part, Categorical):
+            part.compiled = config.compile and not cpu
+        elif isinstance(part, Model):
+            for name in FOR_LAYERS if part.config.sequential else ():
+                idle = getattr(config, name) != getattr(type(config), name)
+                require(not idle, f"--{name} has no effect on LSTM layers")
+            part.decoder.embed.tokens.lean = lean and part.words.weight is None
 
 
 def _build(start: Start) -> Model:

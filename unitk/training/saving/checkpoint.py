@@ -40,7 +40,7 @@ from unitk.models.model import Model, build
 from unitk.options.config import Component, NoOptions, Parsed, resolve
 from unitk.options.settings import NOTHING, Settings
 from unitk.tasks.base import Task
-from unitk.training.device import check_room
+from unitk.training.device import check_model_fits
 from unitk.training.saving.folder import holds_checkpoint
 from unitk.training.saving.state import plugins_named, read_state, settings_of, untrained_options
 from unitk.training.saving.weights import weights_of
@@ -115,7 +115,7 @@ def load(
 
     task = make(chosen)
     arch = parsed.components["arch"].config
-    check_room(arch, len(vocab), 4, torch.device("cpu"))  # fp32, of four bytes
+    check_model_fits(arch, len(vocab), 4, torch.device("cpu"))  # fp32, of four bytes
     with plugins_named(state, folder), Undrawn():  # of a head
         model = build(arch, len(vocab), len(task.source_vocab))
     if given:
