@@ -187,22 +187,34 @@ def fault_of(capsys, monkeypatch, line):
 
 TRAIN = "--arch bert_narrow --criterion focal --optimizer nadam --max-steps 1 --valid none"
 CALLED = [
-    ("text: Text, rng: np.random.Generator", "text: Text", "EverySecond.pretrain() "),
-    ("def bert_narrow()", "def bert_narrow(width)", "bert_narrow() missing 1"),
-    ("groups: Groups) -> Any", "*, groups: Groups) -> Any", "NAdamConfig.build() "),
-    ("(OptimizerConfig)", "", "'NAdamConfig' object has no attribute"),
-    ("self, vocab: Vocab)", "self)", "FocalConfig.build() "),
-    ("def counts", "def count", "'Focal' object has no attribute 'counts'"),
-    ("batch: Batch, step: int, total: int | None", "batch: Batch", "Focal.__call__() takes 3"),
+    ("text: Text, rng: np.random.Generator", "text: Text", "TypeError: EverySecond.pretrain() "),
+    ("def bert_narrow()", "def bert_narrow(width)", "TypeError: bert_narrow() missing 1"),
+    ("groups: Groups) -> Any", "*, groups: Groups) -> Any", "TypeError: NAdamConfig.build() "),
+    ("(OptimizerConfig)", "", "AttributeError: 'NAdamConfig' object has no attribute"),
+    ("self, vocab: Vocab)", "self)", "TypeError: FocalConfig.build() "),
+    ("def counts", "def count", "AttributeError: 'Focal' object has no"),
+    (
+        "batch: Batch, step: int, total: int | None",
+        "batch: Batch",
+        "TypeError: Focal.__call__() takes 3",
+    ),
 ]
 RETURNED = [
-    ("return NAdam", "NAdam", "--optimizer: build .*, got None"),
-    ("return Focal(", "Focal(", "--criterion focal: build .*None"),
-    ("        return loss\n", "", "--criterion focal must .*, got None"),
-    (" ).loss.sum()", " ).loss", r"--criterion focal must .*, got .*tensor\(\["),
-    (" ).loss.sum()", " ).loss.sum().item()", r"--criterion focal must .*, got .*\d\.\d"),
-    ("batch.count\n", "{'foo': 1.0}\n", "--criterion focal: counts .* lm, got {'foo': 1.0}"),
-    ("batch.count\n", "5\n", "--criterion focal: counts .* lm, got 5"),
+    ("return NAdam", "NAdam", "--optimizer of .*components.py: build .*, got None"),
+    ("return Focal(", "Focal(", "--criterion focal of .*components.py: build .*None"),
+    ("        return loss\n", "", "--criterion focal of .*components.py must .*, got None"),
+    (" ).loss.sum()", " ).loss", r"--criterion focal of .*components.py must .*, got .*tensor\(\["),
+    (
+        " ).loss.sum()",
+        " ).loss.sum().item()",
+        r"--criterion focal of .*components.py must .*, got .*\d\.\d",
+    ),
+    (
+        "batch.count\n",
+        "{'foo': 1.0}\n",
+        "--criterion focal of .*components.py: counts .* lm, got {'foo': 1.0}",
+    ),
+    ("batch.count\n", "5\n", "--criterion focal of .*components.py: counts .* lm, got 5"),
     ("frame = 1\n", "driver = 'stepz'\n", "--task every_second: .*'stepz'.* steps"),
 ]
 
@@ -226,6 +238,92 @@ def test_what_a_plugin_must_return_is_said(
     line = f"train --user-dir {file.parent} --task every_second {TRAIN} --save-dir {tmp_path}/run"
     said = fault_of(capsys, monkeypatch, f"{line} --data {toy_data}/text/train")
     assert re.match(message, said) and not (tmp_path / "run").exists()
+
+
+MEMBER = "    def pretrain("
+MEMBERS = [
+    (
+        "train",
+        "return Protocol(end=self.vocab.sep, banned=(self.vocab.pad, self.vocab.cls))",
+        "return 3",
+    ),
+    ("generate", "end=self.vocab.sep", "end='a'"),
+    ("generate", "end=self.vocab.sep", "end=10**6"),
+    ("generate", "(self.vocab.pad, self.vocab.cls)", "('a',)"),
+    ("train", "    @property\n    def protocol", "    def protocol"),
+    ("train", MEMBER, "    asks = ['lm']\n" + MEMBER),
+    ("train", MEMBER, "    asks = {'lm': 'a'}\n" + MEMBER),
+    ("train", MEMBER, "    heads = 3\n" + MEMBER),
+    ("train", MEMBER, "    def slots(self, n):\n        return 'a'\n\n" + MEMBER),
+    (
+        "generate",
+        MEMBER,
+        "    def text(self, source, written):\n        return written\n\n" + MEMBER,
+    ),
+    ("generate", MEMBER, "    def text(self, source, written):\n        return None\n\n" + MEMBER),
+]
+
+
+@pytest.fixture(scope="module")
+def prefix_lm(toy_data, tmp_path_factory):
+    """A run of the task of the example."""
+    folder = tmp_path_factory.mktemp("prefix") / "run"
+    line = (
+        f"train --user-dir {PLUGIN} --task prefix_lm --arch glm_tiny --data {toy_data}/text/train"
+    )
+    line = f"{line} --valid none --save-dir {folder} --max-steps 1 --max-tokens 512"
+    done = run("-m", "unitk_cli", *line.split())
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.parametrize(("verb", "old", "new"), MEMBERS, ids=range(len(MEMBERS)))
+def test_a_member_of_a_wrong_type_is_one_line_with_its_file(
+    verb, old, new, tmp_path, toy_data, prefix_lm, own_registry, monkeypatch, capsys
+):
+    """Wherever unitk uses it: a line of unitk fails, which holds something of the plug-in."""
+    for name in [name for name in sys.modules if name.startswith(registry.PLUGIN)]:
+        del sys.modules[name]
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    file = folder / "prefix_lm.py"
+    text = (PLUGIN / file.name).read_text()
+    line = f"train --user-dir {folder} --task prefix_lm --arch glm_tiny --max-steps 1 --valid none"
+    line = f"{line} --data {toy_data}/text/train --save-dir {tmp_path}/run"
+    if verb == "generate":
+        (tmp_path / "in.txt").write_text("a\n")
+        line = f"generate --user-dir {folder} --checkpoint {prefix_lm} --input {tmp_path}/in.txt"
+    assert old in text
+    file.write_text(text.replace(old, new, 1))
+    said = fault_of(capsys, monkeypatch, line).removeprefix("unitk generate: ")
+    assert said.startswith(str(file)) and "Error: " in said
+
+
+ANNOTATOR = """
+from unitk.registry import register
+
+@register("annotator", "odd")
+class Odd:
+    def __init__(self, path):
+        pass
+
+    def __call__(self, text, ids, vocab):
+        return GIVEN
+"""
+MARKS = ["None", "'a'", "[1]", "[1] * 99", "[0.5] * len(ids)", "[300] * len(ids)"]
+
+
+@pytest.mark.parametrize("given", MARKS, ids=range(len(MARKS)))
+def test_an_annotator_gives_a_byte_for_each_token(
+    given, tmp_path, own_registry, monkeypatch, capsys
+):
+    file = tmp_path / "mine" / "odd.py"
+    file.parent.mkdir()
+    file.write_text(ANNOTATOR.replace("GIVEN", given))
+    (tmp_path / "a.txt").write_text("a b\n")
+    line = f"--input {tmp_path}/a.txt --vocab unitk-base-en --annotate odd --dest {tmp_path}/d"
+    said = fault_of(capsys, monkeypatch, f"preprocess --user-dir {file.parent} {line}")
+    assert said.startswith(f"unitk preprocess: {file}: ") and not (tmp_path / "d").exists()
 
 
 @pytest.mark.parametrize("given", [None, 3, [[]]])

@@ -6,15 +6,20 @@ import glob
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from traceback import walk_tb
+from types import ModuleType
 
 from unitk.api.verb import Verb, VerbGroup
 from unitk.errors import UnitkError, UsageError
 from unitk.options.fields import flag, options, type_name
 from unitk.options.settings import UNFLAGGED, Settings, read_flags, read_options
-from unitk.registry import PLUGIN, plugin_line
+from unitk.registry import PLUGIN
+
+DEPTH = FEW = 6
+"""How far a plug-in is looked for from what a line holds, and among how many items of a list."""
 
 
 @contextmanager
@@ -35,24 +40,49 @@ def naming_files(verb: Verb | VerbGroup, words: Sequence[str]) -> Iterator[None]
                 given = read(words, verb.options, verb.words)
                 error.args = tuple(_name(str(line), verb, given) for line in error.args)
         raise
-    except (TypeError, AttributeError) as error:
+    except (
+        TypeError,
+        ValueError,
+        AttributeError,
+        LookupError,
+        AssertionError,
+        RuntimeError,
+    ) as error:
         if file := _plugin_at_fault(error):
-            raise UsageError(f"{file}: {error}") from error
+            frame, line = [*walk_tb(error.__traceback__)][-1]
+            at = f"{Path(frame.f_code.co_filename).name}, line {line}"
+            raise UsageError(f"{file}: {type(error).__name__}: {error} (at {at})") from error
         raise
 
 
 def _plugin_at_fault(error: Exception) -> str:
-    """The file of a plug-in that lacks what unitk asks for, or takes other arguments; "" if none.
-
-    An error in a plug-in's own lines is none of these.
-    """
-    owner = type(getattr(error, "obj", None)).__module__
+    """The file of a plug-in that has given unitk what it cannot use, with the line of its last call
+    if there is one; "" if no plug-in takes part, or if the error is in a plug-in's own lines."""
     called = re.split(r"\W", str(error))[0]  # as in `Mine.prompt() takes 1 positional argument`
-    for name, module in [*sys.modules.items()] if not plugin_line(error) else ():
-        definer = getattr(vars(module).get(called), "__module__", "")
-        if name.startswith(PLUGIN) and name in (owner, definer):
+    frames = [*walk_tb(error.__traceback__)]
+    for frame, line in reversed(frames):
+        own = frame.f_globals.get("__name__", "").startswith(PLUGIN)
+        if own:
+            return "" if frame is frames[-1][0] else f"{frame.f_code.co_filename}, line {line}"
+    for name, module in [*sys.modules.items()]:
+        if name.startswith(PLUGIN) and getattr(vars(module).get(called), "__module__", "") == name:
             return str(module.__file__)
+    # what unitk's lines hold, and what that holds: a task is that of a generator
+    lines = [[*frame.f_locals.values()] for frame, _ in reversed(frames)]
+    for level in [[getattr(error, "obj", None)], *lines]:
+        for _ in range(DEPTH):
+            owners = (str(getattr(one, "__module__", "")) for one in level)
+            if first := next((owner for owner in owners if owner.startswith(PLUGIN)), ""):
+                return str(sys.modules[first].__file__)
+            level = [inner for one in level for inner in _held(one)]
     return ""
+
+
+def _held(value: object) -> Iterable[object]:
+    """What an object or a collection of a few holds."""
+    if isinstance(value, dict | list | tuple):
+        return [*(value.values() if isinstance(value, dict) else value)][:FEW]
+    return () if isinstance(value, ModuleType) else getattr(value, "__dict__", {}).values()
 
 
 def _name(message: str, verb: Verb, settings: Settings) -> str:

@@ -21,7 +21,7 @@ from torch.optim import AdamW, Optimizer
 from unitk.errors import UsageError, require
 from unitk.optim.config import GroupRule, OptimizerConfig
 from unitk.optim.muon import Muon
-from unitk.registry import name_of, nearest
+from unitk.registry import name_of, nearest, sources
 
 
 class OptimPlan:
@@ -73,10 +73,7 @@ class OptimPlan:
                 "matrices": [fused.get(name, 1) for name, _ in members[key]],
             }
             groups.setdefault(config, []).append(group)
-        self.optimizers = [config.build(of_config) for config, of_config in groups.items()]
-        for built in self.optimizers:
-            fits = isinstance(built, Optimizer)
-            require(fits, f"--optimizer: build must return an Optimizer of torch, got {built!r}")
+        self.optimizers = [_build(config, of_config) for config, of_config in groups.items()]
         depths = sorted({*distance.values()})
         require(
             thaw is None or len(depths) > 1,
@@ -136,6 +133,15 @@ class OptimPlan:
         """Discard the gradients."""
         for optimizer in self.optimizers:
             optimizer.zero_grad()
+
+
+def _build(config: OptimizerConfig, groups: list[dict[str, Any]]) -> Optimizer:
+    """The optimizer of some groups; a plug-in may return anything."""
+    built = config.build(groups)
+    file = sources("optimizer")[name_of("optimizer", type(config))]
+    what = f"--optimizer of {file}: build must return an Optimizer of torch"
+    require(isinstance(built, Optimizer), f"{what}, got {built!r}")
+    return built
 
 
 def rate_factor(model: nn.Module, name: str, rule: GroupRule, distance: int) -> float:

@@ -292,7 +292,8 @@ class Trainer(UpdatingRun):
     def try_out(self) -> None:
         """Compute the loss of an example of each task and set, which refuses what does not fit."""
         self.data.train.loss_weights(self.progress.step + 1, self.total)
-        name = f"--criterion {self.start.parsed.components['criterion'].name}"
+        name = self.start.parsed.components["criterion"].name
+        name = f"--criterion {name} of {registry.sources('criterion')[name]}"
         require(callable(self.criterion), f"{name}: build returns {self.criterion!r}")
         self.model.eval()
         eager = torch.compiler.set_stance("force_eager")  # other shapes than those of the run

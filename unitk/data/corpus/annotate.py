@@ -7,7 +7,6 @@ several annotators are joined by a bitwise or.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -136,6 +135,13 @@ def open_annotator(texts: Iterable[str]) -> Annotator:
         name, equals, path = text.partition("=")
         kind = registry.get("annotator", name, "--annotate")
         annotators.append(kind(Path(path) if equals else None))
-    if len(annotators) == 1:
-        return annotators[0]
-    return lambda *text: functools.reduce(np.bitwise_or, (mark(*text) for mark in annotators))
+
+    # one of a plug-in may give anything; numpy would cut its numbers down to bytes
+    return lambda *text: np.bitwise_or.reduce(
+        [
+            np.frombuffer(bytes([*np.asarray(mark(*text)).tolist()]), np.uint8).reshape(
+                len(text[1])
+            )
+            for mark in annotators
+        ]
+    )
