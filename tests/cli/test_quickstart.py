@@ -87,14 +87,14 @@ def test_the_teacher_is_an_option_of_the_fine_tuning_alone(teacher, monkeypatch,
 
 
 def test_ten_questions_are_spread_over_the_best_tenth():
-    """Of 300 questions each occurs twice, so that the best tenth are the first 30 scores."""
-    scores = [-(index // 2) for index in range(600)]
+    """Each of 300 sentences has two questions, so that the best tenth has 30, the even scores."""
+    scores = [-index for index in range(600)]
     records = [{"outputs": [{"text": f"q {score}", "score": score}]} for score in scores]
-    sentences = [PairText(source=["a", f"s {score}"], target="") for score in scores]
+    sentences = [PairText(source=["a", f"s {index // 2}"], target="") for index in range(600)]
     picked = quickstart.pick_spread(records[::-1], sentences[::-1])
-    assert [record["outputs"][0]["score"] for record, _ in picked] == list(range(0, -30, -3))
-    assert all(pair.source[1] == f"s {record['outputs'][0]['score']}" for record, pair in picked)
-    assert len(quickstart.pick_spread(records[:6], sentences[:6])) == len({*scores[:6]})
+    assert [record["outputs"][0]["score"] for record, _ in picked] == list(range(0, -60, -6))
+    assert [pair.source[1] for _, pair in picked] == [f"s {index}" for index in range(0, 30, 3)]
+    assert len(quickstart.pick_spread(records[:6], sentences[:6])) == 3
 
 
 def test_its_commands_are_commands(monkeypatch, tmp_path):

@@ -186,10 +186,11 @@ def mark_answer(sentence: PairText) -> str:
 def pick_spread(
     records: Sequence[dict[str, Any]], sentences: Sequence[PairText]
 ) -> list[tuple[dict[str, Any], PairText]]:
-    """Ten records with their sentences, spread over the tenth with the highest scores; a question
-    about a sentence counts once."""
+    """Ten records with their sentences, spread over the tenth with the highest scores; a sentence
+    counts once."""
     pairs = zip(records, sentences, strict=True)
-    best = sorted(pairs, key=lambda pair: -pair[0]["outputs"][0]["score"])
-    distinct = {(pair[1].source[1], pair[0]["outputs"][0]["text"]): pair for pair in best}
+    distinct: dict[str, tuple[dict[str, Any], PairText]] = {}
+    for pair in sorted(pairs, key=lambda pair: -pair[0]["outputs"][0]["score"]):
+        distinct.setdefault(pair[1].source[1], pair)
     tenth = list(distinct.values())[: max(10, len(distinct) // 10)]
     return tenth[:: max(1, len(tenth) // 10)][:10]
