@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import re
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,9 +18,24 @@ ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 HALF = re.compile(".{0,20}[\ud800-\udfff]")
 HALF_MESSAGE = "{!r} ends in half a surrogate pair"
 """Half a character with what precedes it, and the message about it."""
-JSON_NAMES: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a number"}
-JSON_NAMES |= {str: "a string", list: "a list", dict: "an object"}
+JSON_NAMES: dict[type, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a string",
+    list: "a list",
+    dict: "an object",
+}
 """What errors call a value of a json."""
+
+
+def check_name(name: str) -> None:
+    """Refuse a word or the name of a file whose bytes Python could not read as text."""
+    if HALF.search(name):
+        raise UsageError(
+            f"{name!r} is not {sys.getfilesystemencoding()}, as which Python reads names here: "
+            "rename it, or set PYTHONUTF8=1"
+        )
 
 
 def parse_json(

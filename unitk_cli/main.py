@@ -24,7 +24,7 @@ from unitk.api.arguments import set_environment
 from unitk.api.naming import naming_files
 from unitk.api.verb import Verb, VerbGroup, find_verb
 from unitk.files import create
-from unitk.foreign import HALF
+from unitk.foreign import check_name
 from unitk.options import config
 from unitk.options.settings import read_options
 from unitk.progress import Lossy
@@ -156,7 +156,7 @@ def call(verb: str, words: list[str]) -> None:
         os.environ[errors.QUIET] = "1"  # of further processes, too
     words = set_variables([word for word in words if word != "--quiet"])
     for word in words:  # files have these words in them
-        errors.require(not HALF.search(word), f"{word!r} is not UTF-8; rename what it names")
+        check_name(word)
     with naming_files(called := find_verb(verb), words):
         _run(called, words)
 

@@ -279,3 +279,18 @@ def test_options_of_all_verbs_may_precede_the_verb(tmp_path, monkeypatch, capsys
         monkeypatch.setattr(sys, "argv", ["unitk", *words, "list", "criterion"])
         main()
         assert "cross_entropy" in capsys.readouterr().out
+
+
+def test_names_in_a_locale_without_utf8_are_one_line(tmp_path):
+    """Python reads them as ASCII there; what is in a file is UTF-8 all the same."""
+    env = {"PYTHONUTF8": "0", "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"}
+    (tmp_path / "größe.txt").write_text("schön\n", encoding="utf-8")
+    (tmp_path / "plain.txt").write_text("schön\n", encoding="utf-8")
+    said = []
+    for name in ("größe.txt", "*.txt", "plain.txt"):
+        line = ["preprocess", "--input", name, "--vocab", "unitk-base-en", "--dest", "d"]
+        program = [sys.executable, "-m", "unitk_cli", *line]
+        done = subprocess.run(program, cwd=tmp_path, env=os.environ | env, capture_output=True)
+        said.append(done.stderr.decode())
+    assert not said.pop() and all(line.count("\n") == 1 for line in said)
+    assert all("ascii" in line and "PYTHONUTF8=1" in line for line in said)

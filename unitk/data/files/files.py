@@ -7,7 +7,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -21,7 +21,7 @@ from unitk.data.files.squad import SQUAD_SOURCE, check_form, read_squad
 from unitk.data.files.tables import saved_files
 from unitk.errors import DataError, UsageError, require
 from unitk.files import RemotePath
-from unitk.foreign import HALF
+from unitk.foreign import check_name
 from unitk.options.fields import Checked, Positive, flag
 from unitk.options.settings import Settings
 from unitk.pretrained import from_hub, locate
@@ -37,8 +37,7 @@ def expand(patterns: Sequence[str], option: str) -> list[Path]:
     apart = "; commas part names" if cut else ""
     paths_found = [path for pattern in patterns for path in _match_files(pattern, option, apart)]
     for path, times in Counter(paths_found).items():
-        fits = not HALF.search(str(path))
-        require(fits, f"{option} {path}: the name of the file is not UTF-8; rename it")
+        check_name(str(path))
         require(times == 1, f"{option} names {path} twice")
     return paths_found
 
@@ -58,8 +57,7 @@ def _match_files(pattern: str, option: str, hint: str) -> list[Path]:
         raise DataError(f"{option} {pattern} is an address; download it and name the file")
     if not glob.has_magic(pattern):
         raise DataError(f"{option} {path}: no such file{hint or from_hub(path, 'data set')}")
-    names = [*map(Path, sorted(glob.glob(pattern, recursive=True)))]
-    names = names or _match_marked_folder(path)
+    names = [*map(Path, sorted(glob.glob(pattern, recursive=True)))] or _match_marked_folder(path)
     if not (files := [name for name in names if name.is_file()]):
         raise DataError(f"{option} {pattern}: no file has such a name")
     return files
@@ -78,9 +76,9 @@ def _find_files(folder: Path, option: str) -> list[Path]:
         raise DataError(f"{option} {folder} is a corpus already; it needs files of text")
     if saved := saved_files(folder, option):
         return saved
-    names = sorted(path for path in folder.iterdir() if path.is_file())
     known = sorted({ending for kind in readers().values() for ending in kind.endings})
-    matching = [path for path in names if strip_packing(path).suffix.lower() in known]
+    fits = (path for path in folder.iterdir() if strip_packing(path).suffix.lower() in known)
+    matching = sorted(path for path in fits if path.is_file())
     if not matching:
         raise DataError(
             f"{option} {folder}: the folder has no file that ends in {', '.join(known)}; "
@@ -100,7 +98,7 @@ class Files:
     """The fields of pairs in records; None: pairs are in SQuAD's json, or in parallel files."""
     window: Positive | None = None
     form: str = ""  # of SQuAD's pairs, as `window`: see `PairBlock`
-    formats: list[str] = field(default_factory=list)
+    formats: Sequence[str] = ()
     """The format of each of `paths`; none: they are plain text."""
     labels: str = ""  # the form of the labels; "": they lead to texts
 
