@@ -16,6 +16,11 @@ WORDS = ["".join(DRAW.choices(string.ascii_lowercase, k=5)) for _ in range(60)]
 ENGLISH = [" ".join(DRAW.choices(WORDS, k=11)) for _ in range(600)] + ["Zq 7"]
 
 
+def count(lines, normalization):
+    """The characters of a text, as the vocabulary sees them."""
+    return alphabet.normalize(alphabet.characters(lines), normalization)
+
+
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
 def test_all_letters_of_an_alphabet_that_is_used_are_in(kind):
     vocab = train_vocab(ENGLISH, 60, kind)
@@ -26,7 +31,7 @@ def test_all_letters_of_an_alphabet_that_is_used_are_in(kind):
 
 
 def test_few_characters_are_all_in_and_alphabets_complete():
-    counts = alphabet.count(ENGLISH * 50, "nmt_nfkc")
+    counts = count(ENGLISH * 50, "nmt_nfkc")
     coverage, required = alphabet.choose_coverage(counts, 8000, "nmt_nfkc")
     assert coverage == 1.0 and {*string.ascii_letters} <= {*required}
     assert not {*string.digits} & {*required}  # of digits there is but one
@@ -40,7 +45,7 @@ def test_of_thousands_the_rare_ones_are_left_out_but_no_letter(caplog):
     share = 1 / np.arange(1, 3001) ** 2
     text = ["".join(rng.choice(han, 50, p=share / share.sum())) for _ in range(400)]
     text += ["ABC 12", "".join(han[2990:]), "\u03b1"]
-    counts = alphabet.count(text, "nmt_nfkc")
+    counts = count(text, "nmt_nfkc")
     coverage, required = alphabet.choose_coverage(counts, 800, "nmt_nfkc")
     assert coverage == 0.9995 and {*required} == {*"ABC12"}  # one alpha is no use of Greek
     with caplog.at_level(logging.WARNING):
@@ -56,9 +61,9 @@ def test_of_thousands_the_rare_ones_are_left_out_but_no_letter(caplog):
 
 def test_characters_are_counted_as_the_vocabulary_sees_them():
     lines = ["a\u0301 \ufb01n \uff21", "a" * 5, "\U0001f363"]
-    found = alphabet.count(lines, "identity")
+    found = count(lines, "identity")
     assert found == Counter("".join("".join(lines).split()))
-    assert alphabet.count(["\ufb01n\uff21\u2026"], "nmt_nfkc") == Counter("finA...")
+    assert count(["\ufb01n\uff21\u2026"], "nmt_nfkc") == Counter("finA...")
 
 
 @pytest.mark.parametrize(

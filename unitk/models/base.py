@@ -175,7 +175,7 @@ class Decoder(Protocol):
     def condition(self, batch: Batch) -> Any:
         """The inputs beside the slots, such as an encoder's states; None: there are none."""
 
-    def new_cache(self, batch_size: int, columns: int, *, condition: Any = None) -> Any:
+    def new_cache(self, batch_size: int, columns: int, *, condition: Any = None) -> Cache:
         """An empty `Cache` for this many rows and columns of slots."""
 
     def step(

@@ -164,11 +164,6 @@ def characters(lines: Iterable[str]) -> Counter[str]:
     return Counter({chr(code): int(raw[code]) for code in np.flatnonzero(raw).tolist()})
 
 
-def count(lines: Iterable[str], normalization: str) -> Counter[str]:
-    """Count the characters after the vocabulary's normalization, blanks excluded."""
-    return normalize(characters(lines), normalization)
-
-
 def normalize(raw: Counter[str], normalization: str) -> Counter[str]:
     """The normalized form of these characters, blanks excluded."""
     normal = _normalizer(normalization)
@@ -213,8 +208,7 @@ def report_changes(raw: Counter[str], normalization: str) -> None:
     visible = Counter({char: times for char, times in raw.items() if not char.isspace()})
     changed = {char: times for char, times in visible.items() if normal(char) != char}
     if changed:
-        to = {char: normal(char) for char in changed}
-        number, share, listed = _part(changed, visible, to)
+        number, share, listed = _part(changed, visible, {char: normal(char) for char in changed})
         log.warning(
             "--vocab-normalization %s changes %s of %s characters (%.3f %% of the text): %s",
             *(normalization, number, f"{len(visible):,}", share, listed),

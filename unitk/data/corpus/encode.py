@@ -21,6 +21,7 @@ from unitk import registry
 from unitk.data.corpus.annotate import Annotator, Notes, open_annotator
 from unitk.data.corpus.columns import stored_dtype
 from unitk.data.corpus.workers import Worker
+from unitk.data.corpus.writer import announce
 from unitk.data.files.documents import Separators, parse_block
 from unitk.data.files.labels import NO_SPAN, spaced_words
 from unitk.data.files.lines import Block
@@ -66,6 +67,36 @@ class EncodedBlock:
     moved: int = 0  # answers that are elsewhere than the file says
     symbols: Counter[str] = field(default_factory=Counter)
     """Sentences of a text that are the spelling of a symbol."""
+
+
+@dataclass
+class PartTally:
+    """What was read of a part, besides the counts of its sides."""
+
+    sentences: Counter[Path] = field(default_factory=Counter)  # of each file
+    symbols: Counter[str] = field(default_factory=Counter)
+    num_bytes: int = 0
+    skipped: int = 0  # empty records
+    moved: int = 0  # answers
+
+    def add(self, encoded: EncodedBlock) -> None:
+        """Count a block."""
+        for side in encoded.sides:
+            self.sentences[encoded.path] += len(side.lengths)
+            self.num_bytes += side.num_bytes
+        self.skipped += encoded.skipped
+        self.moved += encoded.moved
+        self.symbols += encoded.symbols
+
+    def report(self, name: str, seconds: float) -> None:
+        """Print how much there was, and what was left out or corrected."""
+        unit, scale = ("MB", 1e6) if self.num_bytes >= 1e6 else ("kB", 1e3)
+        size = self.num_bytes / scale
+        announce(f"{name}: {size:,.1f} {unit} of text, {size / seconds:,.1f} {unit}/s")
+        if self.skipped:
+            announce(f"  empty records skipped: {self.skipped:,}")
+        if self.moved:
+            announce(f"  answers corrected: {self.moved:,} did not match their answer_start")
 
 
 def encode_block(

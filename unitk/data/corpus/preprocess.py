@@ -11,14 +11,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 from unitk import registry
 from unitk.data.corpus.columns import FORMS, NOTES, WORDS, Counts
 from unitk.data.corpus.corpus import manifest_of
-from unitk.data.corpus.encode import Encode, EncodedBlock, encoders, num_workers, select_shard
+from unitk.data.corpus.encode import Encode, PartTally, encoders, num_workers, select_shard
 from unitk.data.corpus.folders import CORPORA, build_folder
 from unitk.data.corpus.workers import Worker
 from unitk.data.corpus.writer import CorpusWriter, LabelWriter, announce, close_corpus
@@ -190,25 +190,10 @@ def preprocess(options: Options) -> dict[str, dict[str, Counts]]:
 
 
 def open_parts(options: Options) -> dict[str, Files]:
-    """The files of train, valid and test."""
+    """The files of train, valid and test, as far as they are given; all are of one kind."""
     options.check()
-    parts = {}
-    for name, option in {"train": "input", "valid": "valid", "test": "test"}.items():
-        prefix = "" if name == "train" else f"{name}_"
-        pair = f"{prefix}source_file", f"{prefix}target_file"
-        texts, sources, targets = (getattr(options, field) for field in (option, *pair))
-        if texts and (sources or targets):
-            raise UsageError(f"{flag(option)} and {flag(pair[0])} exclude each other")
-        if texts:
-            parts[name] = options.source(expand(texts, flag(option)), flag(option))
-        elif sources or targets:
-            sources, targets = (expand(getattr(options, side), flag(side)) for side in pair)
-            if len(sources) != len(targets):
-                raise UsageError(
-                    f"{flag(pair[0])} and {flag(pair[1])} must name as many files, "
-                    f"got {len(sources)} and {len(targets)}"
-                )
-            parts[name] = Files(sources, targets, None)
+    opened = {name: _open_part(options, name) for name in ("train", "valid", "test")}
+    parts = {name: files for name, files in opened.items() if files is not None}
     require(bool(parts), "--input FILES is needed, or --source-file and --target-file")
     kinds = {name: source.kind for name, source in parts.items()}
     held = ", ".join(f"{name} holds {kind}" for name, kind in kinds.items())
@@ -218,12 +203,33 @@ def open_parts(options: Options) -> dict[str, Files]:
     _check_languages(options.languages, *{*kinds.values()})
     form = FORMS.get(parts[next(iter(parts))].labels)
     named = form and form.named and len(parts) > 1 and "train" in parts
-    require(
-        bool(named) or not options.extra_labels,
-        "--extra-labels has no effect without "
-        "labels with names, of --input and of --valid or --test",
-    )
+    if options.extra_labels and not named:
+        raise UsageError(
+            "--extra-labels has no effect without "
+            "labels with names, of --input and of --valid or --test"
+        )
     return parts
+
+
+def _open_part(options: Options, name: str) -> Files | None:
+    """The files of a part, or its sources and targets; None if it is not given."""
+    option = "input" if name == "train" else name
+    prefix = "" if name == "train" else f"{name}_"
+    pair = f"{prefix}source_file", f"{prefix}target_file"
+    texts, sources, targets = (getattr(options, field) for field in (option, *pair))
+    given = bool(sources or targets)
+    require(not (texts and given), f"{flag(option)} and {flag(pair[0])} exclude each other")
+    if texts:
+        return options.source(expand(texts, flag(option)), flag(option))
+    if not given:
+        return None
+    sources, targets = (expand(getattr(options, side), flag(side)) for side in pair)
+    require(
+        len(sources) == len(targets),
+        f"{flag(pair[0])} and {flag(pair[1])} must name as many files, "
+        f"got {len(sources)} and {len(targets)}",
+    )
+    return Files(sources, targets, None)
 
 
 def _labels_beyond_train(parts: dict[str, Files]) -> set[str]:
@@ -287,8 +293,10 @@ def _vocabulary(options: Options, parts: dict[str, Files]) -> Vocab:
         seed=options.seed,
         fit=fit_in_process,
     )
-    took = time.perf_counter() - start
-    announce(f"vocabulary: {len(vocab):,} {options.vocab_kind} ids, trained in {took:.1f} s")
+    announce(
+        f"vocabulary: {len(vocab):,} {options.vocab_kind} ids, "
+        f"trained in {time.perf_counter() - start:.1f} s"
+    )
     return vocab
 
 
@@ -366,36 +374,6 @@ def write_part(
     if source.reading and "text" in source.formats and not shard:
         _warn_of_borders(folder.name, counts[""], source.reading, tally.symbols)
     return counts
-
-
-@dataclass
-class PartTally:
-    """What was read of a part, besides the counts of its sides."""
-
-    sentences: Counter[Path] = field(default_factory=Counter)  # of each file
-    symbols: Counter[str] = field(default_factory=Counter)
-    num_bytes: int = 0
-    skipped: int = 0  # empty records
-    moved: int = 0  # answers
-
-    def add(self, encoded: EncodedBlock) -> None:
-        """Count a block."""
-        for side in encoded.sides:
-            self.sentences[encoded.path] += len(side.lengths)
-            self.num_bytes += side.num_bytes
-        self.skipped += encoded.skipped
-        self.moved += encoded.moved
-        self.symbols += encoded.symbols
-
-    def report(self, name: str, seconds: float) -> None:
-        """Print how much there was, and what was left out or corrected."""
-        unit, scale = ("MB", 1e6) if self.num_bytes >= 1e6 else ("kB", 1e3)
-        size = self.num_bytes / scale
-        announce(f"{name}: {size:,.1f} {unit} of text, {size / seconds:,.1f} {unit}/s")
-        if self.skipped:
-            announce(f"  empty records skipped: {self.skipped:,}")
-        if self.moved:
-            announce(f"  answers corrected: {self.moved:,} did not match their answer_start")
 
 
 def _describe(

@@ -178,8 +178,7 @@ class LabelWriter:
     def add(self, labels: Iterable[tuple[Label, str]]) -> None:
         """Append the labels of some records; errors name their places."""
         for label, where in labels:
-            number = partial(self.number, where=where)
-            self.rows.extend(self.form.rows(label, self.count, number))
+            self.rows.extend(self.form.rows(label, self.count, partial(self.number, where=where)))
             self.count += 1
 
     def join(self, corpus: Labelled) -> None:
