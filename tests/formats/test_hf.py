@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
 import unitk
+from unitk.api.verb import find_verb
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.texts.sources import Sources
 from unitk.errors import CheckpointError, DataError, UsageError
@@ -661,6 +662,7 @@ def edit(there, name, change):
             "embed.norm.bias has NaN or infinity",
         ),
         ("config.json", lambda c: c.update(model_type="funnel"), "model_type must be one of"),
+        ("config.json", lambda c: c.update(model_type="unilm"), r"got 'unilm' \(--from unilm"),
         ("config.json", lambda c: c.update(model_type="BERT"), "got 'BERT'; .* bert"),
         ("config.json", lambda c: c.update(hidden_act="mish"), "hidden_act must be one of"),
         ("config.json", lambda c: c.update(hidden_size="x"), "hidden_size must be a whole number"),
@@ -683,6 +685,25 @@ def test_what_does_not_fit_is_named(kit, make, tmp_path, name, change, message):
     with pytest.raises(CheckpointError, match=message):
         kit.to_unitk("hf", there, tmp_path / "ours")
     assert not (tmp_path / "ours").exists() and not list(tmp_path.glob(".*"))
+
+
+def test_weights_without_their_config_are_named(kit, make, tmp_path):
+    _, there = make("bert")
+    (there / "config.json").unlink()
+    with pytest.raises(CheckpointError, match=r"\.safetensors .* config\.json"):
+        kit.to_unitk("hf", there, tmp_path / "ours")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--from downloads/bert --to unitk ours", "--from hf downloads/bert"),
+        ("--from hf downloads/bert --to ours", "--to unitk ours"),
+    ],
+)
+def test_a_format_that_is_missing_is_shown_in_its_place(words, message):
+    with pytest.raises(UsageError, match=message):
+        find_verb("convert")(words.split())
 
 
 @pytest.mark.parametrize("source", ["hf", "elmo", "optimus"])

@@ -49,12 +49,11 @@ log = logging.getLogger(__name__)
 class Options:
     """Convert a checkpoint of another system to unitk (--from FORMAT PATH --to unitk DIR), or a
     model of unitk to another system (--from unitk DIR --to FORMAT DIR). --from unitk DIR --to unitk
-    DIR joins the files of --save-shards, and an adapter with its base. Formats: hf (Hugging Face's
-    BERT, ERNIE, RoBERTa, ALBERT, ModernBERT, EuroBERT, GPT, GPT-2, GPT-NeoX, Llama, Mistral, Qwen2,
-    Qwen3, SmolLM3, OLMo 2, Gemma 3, BART, T5, T5Gemma, XLNet), unilm, glm, mass, fairseq, optimus,
-    diffusion (MDLM, BD3-LM, LLaDA), peft (adapters); to read only, elmo, ulmfit; to write only,
-    gguf (llama.cpp: causal models), sentence-transformers (vectors of texts), ctranslate2 (BART,
-    T5, GPT-2, BERT) and onnx (encoders). --task NAME, --task.FIELD and --arch.FIELD override the
+    DIR joins the files of --save-shards, and an adapter with its base. Formats: hf (transformers;
+    `unitk list model_type` names the models), unilm, glm, mass, fairseq, optimus, diffusion (MDLM,
+    BD3-LM, LLaDA), peft (adapters); to read only, elmo, ulmfit; to write only, gguf (llama.cpp:
+    causal models), sentence-transformers (vectors of texts), ctranslate2 (BART, T5, GPT-2, BERT)
+    and onnx (encoders). --task NAME, --task.FIELD and --arch.FIELD override the
     checkpoint. --arch.max-positions 1024 repeats the rows of a position table. With --from unitk,
     --task NAME chooses one of mixed tasks.
 
@@ -102,6 +101,10 @@ def convert(argv: Sequence[str]) -> tuple[Path, str]:
     flags = read_flags(argv, Options)
     # those of task and architecture are resolved beside what the checkpoint says
     inner = flags.only("task", "arch")
+    for name, form in {"from_": "hf", "to": OURS}.items():
+        words = ",".join(filter(None, flags[name].words)) if name in flags else ","
+        shown = f"--{name.strip('_')}"
+        require("," in words, f"{shown} takes a format and a path: {shown} {form} {words}")
     options: Options = config.resolve(Options, flags.without(inner)).main
     registry.load_plugins(options.user_dir)
     (source, path), (target, dest) = options.from_, options.to

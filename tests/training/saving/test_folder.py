@@ -98,7 +98,7 @@ def test_nothing_good_is_an_error(run, tmp_path):
     (tmp_path / "file").touch()
     (tmp_path / "bare").mkdir()
     (tmp_path / "bert").mkdir()
-    (tmp_path / "bert" / "config.json").touch()  # as transformers has one
+    (tmp_path / "bert" / "bert_config.json").touch()  # as BERT of 2018 has one
     bare = "has no checkpoints/ and no manifest.json"
     for name, what in (("file", "is a file"), ("bare", bare), ("bert", bare)):
         hint = "" if name == "bare" else "; `unitk convert` reads"

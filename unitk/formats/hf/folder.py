@@ -159,7 +159,9 @@ def config_beside(weights: Path) -> Path:
         raise CheckpointError(f"{weights.parent} is a checkpoint of unitk (--from unitk)")
     old = sorted(weights.parent.glob("*_config.json"))
     old = [file for file in old if file.name not in (FILE, "tokenizer_config.json")]
-    return old[0] if len(old) == 1 else where
+    if len(old) != 1:
+        raise CheckpointError(f"{weights} has no config.json beside it, which --from hf needs")
+    return old[0]
 
 
 KIN = {"camembert", "xlm-roberta", "mt5", "marian", "pegasus", "opt", "gpt_neo", "deberta-v2"}
@@ -175,8 +177,9 @@ def family_of(declared: Mapping[str, Any], tensors: Mapping[str, Tensor], where:
         if isinstance(kind, str) and kind in known_families:
             return kind
         hint = nearest(str(kind).lower(), known_families)
-        if kind in ("mdlm", "bd3lm", "llada"):
-            hint = " (--from diffusion reads it)"
+        form = "diffusion" if kind in ("mdlm", "bd3lm", "llada") else kind
+        if form in registry.names("format"):
+            hint = f" (--from {form} reads it)"
         raise CheckpointError(f"{where}: model_type must be one of {known}, got {kind!r}{hint}")
     classes = named_classes(declared, where)
     for name, family in known_families.items():

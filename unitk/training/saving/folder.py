@@ -263,7 +263,7 @@ def _find(path: Path) -> tuple[Path, AbstractContextManager[Any] | None]:
         folder, reader, fault = _check(path)
         if fault is not None and not (folder / "manifest.json").exists():
             what = "is a file" if path.is_file() else "has no checkpoints/ and no manifest.json"
-            foreign = path.is_file() or (path / "config.json").is_file()
+            foreign = path.is_file() or any(path.glob("?*.*"))
             hint = "; `unitk convert` reads the models of other systems" if foreign else ""
             hint = f"; its run is {path.parent}" if path.name == "checkpoints" else hint
             raise CheckpointError(f"{path} is no run or checkpoint: it {what}{hint}")
