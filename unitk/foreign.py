@@ -77,7 +77,7 @@ def _mistake(cause: ValueError) -> str:
         return "a number has too many digits"
     if not (rest := cause.doc[cause.pos :].strip()):
         return "it ends too early" if cause.doc.strip() else "it is empty"
-    line = f"line {cause.lineno}, " if "\n" in cause.doc.strip() else ""
+    line = f"line {cause.lineno}, " if cause.lineno > 1 else ""
     return f"{line}character {cause.colno}: {rest[:20]!r}"
 
 

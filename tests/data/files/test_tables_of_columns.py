@@ -94,3 +94,19 @@ def test_splits_and_damage_are_said(tmp_path):
     (tmp_path / "x.arrow").write_bytes(b"nothing")
     with pytest.raises(DataError, match="x.arrow: .*arrow.*damaged"):
         list(records(tmp_path / "x.arrow"))
+
+
+@pytest.mark.parametrize("kind", ["stream", "file", "parquet"])
+def test_two_columns_of_one_name_are_told(tmp_path, kind):
+    """Where one of them is asked for; others may have any name."""
+    path = tmp_path / f"x.{'parquet' if kind == 'parquet' else 'arrow'}"
+    one = pyarrow.array(["a"])
+    table = pyarrow.Table.from_arrays([one, one, one], names=["z", "z", "text"])
+    if kind == "parquet":
+        parquet.write_table(table, path)
+    else:
+        with getattr(pyarrow.ipc, f"new_{kind}")(path, table.schema) as writer:
+            writer.write_table(table)
+    assert [record.values for record in records(path, ("text",))] == [{"text": "a"}]
+    with pytest.raises(DataError, match=f"^{path}: .*z.* 2 times"):
+        list(records(path, ("z",)))

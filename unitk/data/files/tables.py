@@ -177,6 +177,8 @@ class Columns(Reader):
                 f"{path}: this pyarrow cannot read the compression or type of a column of this "
                 f"{name}"
             ) from error
+        except KeyError as error:  # of pyarrow: two columns have one name
+            raise DataError(f"{path}: {error.args[0]}") from error
         except (pyarrow.ArrowException, OSError) as error:
             raise DataError(f"{path}: no {name}, or damaged") from error
 
@@ -196,7 +198,7 @@ class Columns(Reader):
                     values[column] = _name_classes(values[column], classes[column])
                 yield Record(values, f"{lines.name_file(path)}, row {number}", int(at))
                 number += 1
-                at = at + step
+                at += step
 
 
 @register("reader", "parquet")
@@ -223,8 +225,11 @@ def _open_columns(raw: IO[bytes]) -> tuple[Any, int, Callable[[list[str]], Itera
         file = parquet.ParquetFile(raw)
         read = partial(file.iter_batches, lines.RECORDS_IN_BLOCK)
         return file.schema_arrow, file.metadata.num_rows, lambda columns: read(columns=columns)
-    file = ipc.open_file(raw) if magic == b"ARROW1" else ipc.open_stream(raw)
-    batches = map(file.get_batch, range(file.num_record_batches)) if magic == b"ARROW1" else file
+    if magic == b"ARROW1":
+        file = ipc.open_file(raw)
+        batches = map(file.get_batch, range(file.num_record_batches))
+    else:
+        file = batches = ipc.open_stream(raw)
     return file.schema, 0, lambda columns: batches
 
 
@@ -237,8 +242,8 @@ def column_of(field: str, columns: Sequence[str]) -> str:
 def classes_of(schema: Any) -> dict[str, Any]:
     """Column with class labels -> its feature, as `datasets` describes it in a schema."""
     info = parse_json((schema.metadata or {}).get(b"huggingface", b"{}"), "the schema")
-    features: dict[str, Any] = info.get("info", {}).get("features", {})
-    return {name: feature for name, feature in features.items() if "ClassLabel" in repr(feature)}
+    features = info.get("info", {}).get("features", {}).items()
+    return {name: feature for name, feature in features if "ClassLabel" in repr(feature)}
 
 
 def _name_classes(value: Any, feature: Any) -> Any:
