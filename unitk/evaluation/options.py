@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import field, make_dataclass
 from itertools import chain
 from pathlib import Path
@@ -78,18 +79,10 @@ def choose_evaluations(parsed: Parsed) -> dict[str, type[Evaluation]]:
 
     Options that have an effect with others only are refused.
     """
-    chosen = parsed.main
     kinds = evaluations()
-    sources = ["data", *(name for name, kind in kinds.items() if of_files(kind))]
-    named = [name for name in sources if getattr(chosen, name) is not None]
-    require(len(named) == 1, f"give one of {', '.join(map(flag, sources))}")
     of_models = [name for name, kind in kinds.items() if issubclass(kind, CorpusEvaluation)]
-    if named == ["data"]:
-        read = (name for name in kinds if name not in (*sources, *of_models))
-        # of two that read --data, the second is refused below, as the first lacks its option
-        named = [name for name in read if getattr(chosen, name) not in (None, False)]
-        named = named[:1] or of_models
-    else:
+    named = _name_evaluations(parsed.main, kinds, of_models)
+    if parsed.main.data is None:
         parsed.idle("without --data", *names_of(ReadingOptions))
     taken = {*named, *(option for name in named for option in names_of(kinds[name]))}
     for option in chain.from_iterable(map(names_of, kinds.values())):
@@ -98,11 +91,24 @@ def choose_evaluations(parsed: Parsed) -> dict[str, type[Evaluation]]:
             on_data = (option, *of_models)
             needed = [*dict.fromkeys("data" if name in on_data else name for name in owners)]
             # where --data is given, it is no cure
-            if needed[-1] == "data" and chosen.data is not None:
-                parsed.idle(f"with {flag(named[0])}", option)
-            else:
-                parsed.idle(f"without {either(needed)}", option)
+            cured = needed[-1] != "data" or parsed.main.data is None
+            parsed.idle(f"without {either(needed)}" if cured else f"with {flag(named[0])}", option)
     return {name: kinds[name] for name in named}
+
+
+def _name_evaluations(
+    chosen: Any, kinds: Mapping[str, type[Evaluation]], of_models: list[str]
+) -> list[str]:
+    """The name of the evaluation that the options ask for; on --data alone, those of models."""
+    sources = ["data", *(name for name, kind in kinds.items() if of_files(kind))]
+    named = [name for name in sources if getattr(chosen, name) is not None]
+    require(len(named) == 1, f"give one of {', '.join(map(flag, sources))}")
+    if named != ["data"]:
+        return named
+    read = (name for name in kinds if name not in (*sources, *of_models))
+    # of two that read --data, the second is refused as idle, as the first lacks its option
+    named = [name for name in read if getattr(chosen, name) not in (None, False)]
+    return named[:1] or of_models
 
 
 def either(names: list[str]) -> str:
