@@ -13,10 +13,10 @@ from tests.conftest import toy_lines
 from unitk.decoding.config import EmbedConfig
 from unitk.decoding.understand.embed import embed
 from unitk.errors import UsageError
+from unitk.formats import push
 from unitk.models.archs import preset, tiny
 from unitk.registry import get
 from unitk.training.saving.checkpoint import Loaded
-from unitk.verbs import push
 
 TEXTS = [*toy_lines(5), "one", "", "An emoji 🙂 that nobody knows.", "[CLS] is no [MASK]"]
 

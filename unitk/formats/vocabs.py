@@ -67,21 +67,19 @@ def fit_vocab(
             "trained with another vocabulary"
         )
     fixed = symbols_of_pieces | dict(symbols or {})
-    by_id = _names_by_id(fixed, rows, max(rows, pieces) + len(SYMBOLS))
-    size = max(rows, pieces, *(index + 1 for index in by_id))
-    added: list[str | None] = [by_id.get(index) for index in range(pieces, size)]
+    name_of = _names_by_id(fixed, rows, max(rows, pieces) + len(SYMBOLS))
+    size = max(rows, pieces, *(index + 1 for index in name_of))
     # rows without a piece become the missing symbols in their order; further symbols come last
     missing = [name for name in SYMBOLS if name not in fixed]
-    for place, filled in enumerate(added):
-        if filled is None and missing and pieces + place not in kept:
-            added[place] = missing.pop(0)
-    added += missing
-    added_ids = {name: index for index, name in enumerate(added, start=pieces) if name}
+    places = [index for index in range(pieces, size) if index not in name_of and index not in kept]
+    places += range(size, size + len(missing))
+    name_of.update(zip(places, missing, strict=False))
     spelled = [
-        SYMBOLS[name] if name else kept.get(index, f"[row {index}]")
-        for index, name in enumerate(added, start=pieces)
+        SYMBOLS[name_of[index]] if index in name_of else kept.get(index, f"[row {index}]")
+        for index in range(pieces, max(size, *(index + 1 for index in name_of)))
     ]
-    return Vocab(vocab.model, {name: (fixed | added_ids)[name] for name in SYMBOLS}, spelled)
+    id_of = {name: index for index, name in name_of.items()}
+    return Vocab(vocab.model, {name: id_of[name] for name in SYMBOLS}, spelled)
 
 
 def _names_by_id(ids: Mapping[str, int], rows: int, limit: int) -> dict[int, str]:
