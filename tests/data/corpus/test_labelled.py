@@ -150,13 +150,18 @@ def test_spans_of_squad(tmp_path, toy_vocab):
     assert corpus.record(1)[1].tolist() == [-1, -1]
 
 
-def test_spans_as_datasets_has_them(make, toy_vocab, capsys):
+@pytest.mark.parametrize("objects", [False, True])
+def test_spans_as_datasets_has_them(make, toy_vocab, capsys, objects):
+    """An object of two lists, or a list of objects."""
     passage = f" {toy_lines(2)[1]}"
     word = passage.split()[2]
     start = passage.index(word)
     said = [{"text": [word, "x"], "answer_start": [at, 0]} for at in (start, start + 1)]
     records = [{"q": "who?", "p": passage, "s": one} for one in said]
     records.append({"q": "why?", "p": passage, "s": {"text": [], "answer_start": []}})
+    for one in records if objects else ():
+        texts = zip(*one["s"].values(), strict=True)
+        one["s"] = [dict(zip(one["s"], text, strict=True)) for text in texts]
     corpus = make(records, "q,p,s", labels="span")
     (_, text), (first, stop) = corpus.record(0)
     assert toy_vocab.decode(text[first:stop]) == word
@@ -225,7 +230,7 @@ def test_shards_joined_are_the_corpus_made_at_once(make, tmp_path, form, monkeyp
         ({"y": "x"}, "class", "line 2: no field 'a', see --source-field; there are y"),
         ({"y": ["A"]}, "tags", "line 2: no field 'a', see --source-field; there are y"),
         ({"a": " ", "y": "x"}, "class", "line 2: a is empty; --skip-empty leaves"),
-        ({"a": "x", "y": None}, "class", "line 2: field 'y' must be one label, got None"),
+        ({"a": "x", "y": None}, "class", "line 2: field 'y' is empty .*--skip-empty"),
         ({"a": "x", "y": ["A", "B"]}, "class", r"field 'y' must be one label, got \['A', 'B'\]"),
         ({"a": "x", "y": 1.5}, "class", "must be one label, got 1.5; .*--labels number"),
         ({"a": "x", "y": "much"}, "number", "line 2: field 'y' must be a number, got 'much'"),
@@ -248,6 +253,13 @@ def test_what_a_record_lacks_is_named_with_its_line(make, record, labels, messag
     }[labels]
     with pytest.raises(DataError, match=f"x.jsonl.*{message}"):
         make([{"a": "x", "y": good}, record], "a,y", labels=labels)
+
+
+def test_records_without_a_label_may_be_left_out(make):
+    """As those of SNLI on which its readers did not agree."""
+    records = [{"a": "x", "y": name} for name in ("no", None, "yes")]
+    corpus = make(records, "a,y", labels="class", skip_empty=True)
+    assert len(corpus) == 2 and corpus.manifest["labels"] == ["no", "yes"]
 
 
 def test_labels_of_valid_are_those_of_train(make, tmp_path):

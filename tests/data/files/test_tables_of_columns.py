@@ -25,7 +25,7 @@ ROWS = [
 READ = [
     {"text": "a good film", "label": "pos", "tags": ["O", "B-X", "O"]},
     {"text": "a bad one", "label": "neg", "tags": ["O", "O", "B-X"]},
-    {"text": "who knows", "label": -1, "tags": ["O", "O"]},
+    {"text": "who knows", "label": None, "tags": ["O", "O"]},
 ]
 
 

@@ -168,6 +168,8 @@ def _label(value: Any, form: str, where: str) -> Any:
         return label if form in ("tags", "classes") else label[0]
     if isinstance(value, dict):  # of a table of SQuAD, as `datasets` has it
         value = value.get("text")
+    elif isinstance(value, list):  # of objects, as other tables have it
+        value = [one.get("text") if isinstance(one, dict) else one for one in value]
     if isinstance(value, list) and [*map(type, value)] == [int, int]:
         return value
     answers = value

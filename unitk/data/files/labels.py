@@ -53,7 +53,7 @@ def _classes(value: Any) -> Label | None:
 
 
 def _span(value: Any) -> Label | None:
-    if value is None:
+    if value in (None, []):
         return NO_SPAN
     return [*map(int, value)] if _is_span(value, 2) else None
 

@@ -95,7 +95,7 @@ def record_blocks(
 
 
 def _read(
-    read: Callable[[Record, Fields], PairText | None], record: Record, fields: Fields
+    read: Callable[[Record, Fields], PairText], record: Record, fields: Fields
 ) -> PairText | None:
     try:
         return read(record, fields)
@@ -111,34 +111,28 @@ def read_records(path: Path, fields: Fields) -> Iterator[PairText]:
         yield from block.pairs
 
 
-def _pair(record: Record, fields: Fields) -> PairText | None:
+def _pair(record: Record, fields: Fields) -> PairText:
     source = source_of(record, fields)
     targets = targets_of(record, fields)
     if not targets or not all(source):
-        _check_skipped(record, fields.target if all(source) else fields.source, fields)
-        return None
+        empty = fields.target if all(source) else fields.source
+        raise EmptyField(f"{record.place}: {', '.join(empty)} is empty")
     return PairText(source, targets[0], tuple(targets[1:]))
 
 
-def _check_skipped(record: Record, empty: tuple[str, ...], fields: Fields) -> None:
-    if not fields.skip_empty:
-        raise DataError(
-            f"{record.place}: {', '.join(empty)} is empty; --skip-empty leaves such records out"
-        )
-
-
-def _read_label(record: Record, fields: Fields) -> PairText | None:
+def _read_label(record: Record, fields: Fields) -> PairText:
     name, form = fields.label, fields.form
     record.need(name, option="--label-field")
     source = {"tags": words_of, "choice": choices_of}.get(form, source_of)(record, fields)
     if not source or not all(source):
-        _check_skipped(record, fields.source, fields)
-        return None
+        raise EmptyField(f"{record.place}: {', '.join(fields.source)} is empty")
     value = record.get(name)
     where = record.where(name)
+    if value is None and form not in ("span", "links"):  # of which there may be none
+        raise EmptyField(f"{where} is empty (null)")
     moved = False
-    if form == "span" and isinstance(value, dict):
-        value, moved = _place(value, record.get(fields.source[-1]), where)
+    if form == "span" and (isinstance(value, dict) or f"{name}.text" in record):
+        value, moved = _place(record, name, record.get(fields.source[-1]))
     label = labels.label_of(value, form, where)
     if form == "choice":
         label = [labels.number_of_choice(label[0], source[1:], where)]
@@ -154,14 +148,15 @@ def _read_label(record: Record, fields: Fields) -> PairText | None:
     return PairText(source, "", label=label, where=record.place, moved=moved)
 
 
-def _place(answers: dict[str, Any], passage: Any, where: str) -> tuple[list[int] | None, bool]:
+def _place(record: Record, name: str, passage: Any) -> tuple[list[int] | None, bool]:
     """The place of the first answer of a table of SQuAD, and whether its start was corrected.
 
     Such tables, those of `datasets`, have the fields text and answer_start: lists, empty if there
-    is no answer.
+    is no answer, or a list of objects with both.
     """
-    texts: Any = answers.get("text")
-    starts: Any = answers.get("answer_start")
+    where = record.where(name)
+    texts = record.get(f"{name}.text")
+    starts = record.get(f"{name}.answer_start")
     lists = isinstance(texts, list) and isinstance(starts, list) and isinstance(passage, str)
     if not lists or len(texts) != len(starts) or not all(isinstance(t, str) for t in texts):
         raise DataError(f"{where} has no lists text and answer_start of one length")

@@ -247,7 +247,7 @@ def classes_of(schema: Any) -> dict[str, Any]:
 
 
 def _name_classes(value: Any, feature: Any) -> Any:
-    """A value with its classes by name, wherever they are in it; -1 and None are no class."""
+    """A value with its classes by name, wherever they are in it; -1 is no class."""
     if isinstance(feature, dict) and isinstance(feature.get("feature"), dict):  # of a list
         feature = feature["feature"]
     if isinstance(value, list):
@@ -257,8 +257,9 @@ def _name_classes(value: Any, feature: Any) -> Any:
         return value
     if isinstance(value, dict):
         return {name: _name_classes(item, feature.get(name)) for name, item in value.items()}
-    names = feature.get("names", []) if feature.get("_type") == "ClassLabel" else []
-    return names[value] if isinstance(value, int) and 0 <= value < len(names) else value
+    if feature.get("_type") != "ClassLabel" or not isinstance(value, int):
+        return value
+    return dict(enumerate(feature.get("names", []))).get(value)
 
 
 def saved_files(folder: Path, option: str) -> list[Path]:
