@@ -300,13 +300,19 @@ def test_spans_of_words_hide_the_budget_and_begin_anywhere():
     assert share == pytest.approx(np.bincount(unit) / len(unit), abs=0.015)
 
 
-def test_spans_of_words_follow_the_law():
-    """In a text so long that a span hardly meets another, the runs of words are the spans."""
+def run_lengths(choose, law):
+    """The lengths of the runs of words that are hidden in texts so long that few runs meet."""
     rng, sizes = np.random.default_rng(0), []
     for _ in range(4):
-        hidden = word_spans(np.arange(400_000), 1500, GEOMETRIC, rng)
+        hidden = choose(np.arange(400_000), 1500, law, rng)
         borders = np.flatnonzero(np.diff(hidden) > 1) + 1
         sizes += [len(part) for part in np.split(hidden, borders)]
+    return sizes
+
+
+def test_spans_of_words_follow_the_law():
+    """In a text so long that a span hardly meets another, the runs of words are the spans."""
+    sizes = run_lengths(word_spans, GEOMETRIC)
     law = np.diff(GEOMETRIC, prepend=0)
     assert np.bincount(sizes, minlength=11)[1:11] / len(sizes) == pytest.approx(law, abs=0.03)
     assert np.mean(sizes) == pytest.approx(3.797, rel=0.05)
@@ -325,11 +331,7 @@ def test_ngrams_of_words_are_whole_and_stay_within_the_budget(count):
 
 
 def test_ngrams_of_words_follow_the_law():
-    rng, sizes = np.random.default_rng(0), []
-    for _ in range(4):
-        hidden = word_ngrams(np.arange(400_000), 1500, HARMONIC, rng)
-        borders = np.flatnonzero(np.diff(hidden) > 1) + 1
-        sizes += [len(part) for part in np.split(hidden, borders)]
+    sizes = run_lengths(word_ngrams, HARMONIC)
     share = np.bincount(sizes, minlength=4)[1:4] / len(sizes)
     assert share == pytest.approx([6 / 11, 3 / 11, 2 / 11], abs=0.02)
 

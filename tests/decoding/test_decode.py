@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 from rounding import assert_near
+from searching import begin_search
 
 from unitk.decoding import decode as module
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.constraints.base import Constraints
 from unitk.decoding.decode import PromptReader, RunningSearch, decode, generate
 from unitk.decoding.fit import batch_prompts, measure_overrun
-from unitk.decoding.search import Request, Search
 from unitk.errors import DataError, UsageError
 from unitk.registry import get
 from unitk.slots import DOC, NEVER, Example, Protocol, collate, stay, unroll
@@ -115,10 +115,7 @@ def test_what_is_read_is_what_unroll_lays_out(toy, kind):
     case = toy.Case(kind, words=8)
     prompts = case.prompts(5)
     config = GenerateConfig(beam=1, min_len=3, max_len=4)
-    batch = collate([[prompt] for prompt in prompts]).to("cpu")
-    reader = PromptReader(case.model, batch, case.protocol, config)
-    plain = Constraints.plain(config, len(prompts))
-    search = Search(Request(reader.homes, batch.num_blanks, case.protocol, config, plain))
+    reader, search = begin_search(case, prompts, config)
     logits, columns = case.model.head(reader.read_prompt()), []
     for _ in range(1, search.max_steps):
         logits = case.model.head(reader.read(reader.next_window(), *search.extend(logits)))

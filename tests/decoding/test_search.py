@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 from rounding import assert_near
+from searching import begin_search
 
 from unitk.decoding.config import SEARCH_PRESETS, GenerateConfig
 from unitk.decoding.constraints.base import Constraints
-from unitk.decoding.decode import PromptReader, decode, generate
+from unitk.decoding.decode import decode, generate
 from unitk.decoding.search import Request, Search
 from unitk.errors import NonFiniteError, UsageError
 from unitk.slots import Protocol, collate
@@ -83,10 +84,7 @@ def greedy(case, prompt, config):
 @torch.inference_mode()
 def open_beams_are_equal(case, prompts, config, naive):
     """Compare what is open after each step; how often hypotheses of an input shared a parent."""
-    batch = collate([[prompt] for prompt in prompts]).to("cpu")
-    reader = PromptReader(case.model, batch, case.protocol, config)
-    plain = Constraints.plain(config, len(prompts))
-    search = Search(Request(reader.homes, batch.num_blanks, case.protocol, config, plain))
+    reader, search = begin_search(case, prompts, config)
     logits, shared = case.model.head(reader.read_prompt()), 0
     for step in range(1, search.max_steps):
         back, token, position = search.extend(logits)

@@ -194,18 +194,12 @@ def merged(kind, lines):
     return Tokenizers(json.dumps(spec).encode())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["gpt-2", "smollm", "qwen2", "smaug-bpe", "gpt-4o"])
-def test_byte_level_vocabularies_give_the_same_ids(kind, parts, tmp_path):
-    own = parts(vocab=adopt(merged(kind, [*toy_lines(200), *ODD * 3])))
-    server = opened(written(own, tmp_path / "it"))
-    for text in [*ODD, *toy_lines(10)]:
-        assert ids(server, text) == prompted(own, text), text
+BYTE_LEVEL = ["gpt-2", "smollm", "qwen2", "smaug-bpe", "gpt-4o"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["letters", "letters without a blank"])
-def test_merged_letters_give_the_same_ids(kind, parts, tmp_path):
+@pytest.mark.parametrize("kind", [*BYTE_LEVEL, "letters", "letters without a blank"])
+def test_merged_bytes_and_letters_give_the_same_ids(kind, parts, tmp_path):
     own = parts(vocab=adopt(merged(kind, [*toy_lines(200), *ODD * 3])))
     server = opened(written(own, tmp_path / "it"))
     for text in [*ODD, *toy_lines(10)]:

@@ -1,11 +1,11 @@
 """Documents of sentences, from plain text and records."""
 
-import gzip
 import json
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from packed_files import write
 
 from unitk.comparison.texts import read_documents
 from unitk.data.files.documents import Separators, split_sentences
@@ -17,12 +17,6 @@ LINE = Separators(documents="line")
 BLANK = Separators()
 PUNCT = Separators(sentences="punct")
 MARK = Separators(document_mark="<|end|>")
-
-
-def write(path, text):
-    data = text.encode() if isinstance(text, str) else text
-    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
-    return path
 
 
 def sentences(path, reading):

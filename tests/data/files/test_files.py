@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from packed_files import write
 
 from unitk.data.files.documents import Separators
 from unitk.data.files.files import Files, expand
@@ -14,12 +15,6 @@ from unitk.errors import DataError, UsageError
 from unitk.options.fields import Place, parse_value
 
 BLANK = Separators()
-
-
-def write(path, text):
-    data = text.encode() if isinstance(text, str) else text
-    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
-    return path
 
 
 def test_wildcards_are_expanded_in_order(tmp_path, monkeypatch):

@@ -6,15 +6,10 @@ import os
 import zlib
 
 import pytest
+from packed_files import write
 
 from unitk.data.files.lines import BLOCK, read_lines, read_pieces
 from unitk.errors import DataError
-
-
-def write(path, text):
-    data = text.encode() if isinstance(text, str) else text
-    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
-    return path
 
 
 def test_gzip_of_several_members_with_padding(tmp_path):

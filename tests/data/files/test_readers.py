@@ -1,13 +1,13 @@
 """Records of every format: the same rows, places that name the file, and one reader for a file."""
 
 import csv
-import gzip
 import io
 import json
 import os
 import threading
 
 import pytest
+from packed_files import write
 
 from unitk import registry
 from unitk.data.files.documents import PlainText
@@ -121,12 +121,6 @@ def test_a_format_that_two_readers_claim_is_asked_for(tmp_path, monkeypatch):
         (tmp_path / "x.csv").write_text("a\n")
         format_of(tmp_path / "x.csv")
     assert format_of(tmp_path / "x.csv", "other") == "other"
-
-
-def write(path, text):
-    data = text.encode() if isinstance(text, str) else text
-    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
-    return path
 
 
 @pytest.mark.parametrize(

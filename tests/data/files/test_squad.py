@@ -1,22 +1,15 @@
 """Questions of SQuAD's json, and where their answers are."""
 
-import gzip
 import json
 
 import pytest
+from packed_files import write
 
 from unitk.data.files.columns import read_labels
 from unitk.data.files.labels import find_answer
 from unitk.data.files.pairs import PairText
 from unitk.data.files.squad import read_answers, read_questions, read_squad
 from unitk.errors import DataError
-
-
-def write(path, text):
-    data = text.encode() if isinstance(text, str) else text
-    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
-    return path
-
 
 QUESTION = {"question": " Who? ", "answers": [{"text": "Ann"}, {"text": "Bob"}]}
 

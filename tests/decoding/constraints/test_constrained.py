@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from rounding import assert_near
+from searching import contains, outputs
 
 from unitk.decoding import decode as module
 from unitk.decoding.config import GenerateConfig
@@ -18,21 +19,10 @@ from unitk.errors import DataError, UsageError
 EXHAUSTIVE = GenerateConfig(beam=150, nbest=150, max_len=4, max_tokens=10**6, search="exact")
 
 
-def contains(words, phrase):
-    return any(tuple(words[i : i + len(phrase)]) == phrase for i in range(len(words)))
-
-
 def search(case, prompts, config, phrases, bad=()):
     each = [Constraint(phrases=tuple(some)).with_lengths(config, 0) for some in phrases]
     constraints = Constraints(each, WordRules(bad=bad))
     return generate(case.model, prompts, case.protocol, config, constraints=constraints)
-
-
-def outputs(found):
-    return [
-        [(one.ids.tolist(), pytest.approx(one.score, rel=1.5e-5, abs=1.5e-5)) for one in some]
-        for some in found
-    ]
 
 
 @pytest.mark.every(3)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from rounding import assert_near
+from searching import outputs
 
 from unitk.decoding import decode as module
 from unitk.decoding.config import GenerateConfig
@@ -11,13 +12,6 @@ from unitk.decoding.constraints.searches import Diverse
 from unitk.decoding.decode import generate
 
 CONFIG = GenerateConfig(beam=6, nbest=6, max_len=5, diverse_beam_groups=3)
-
-
-def outputs(found):
-    return [
-        [(one.ids.tolist(), pytest.approx(one.score, rel=1.5e-5, abs=1.5e-5)) for one in some]
-        for some in found
-    ]
 
 
 def test_one_group_is_beam_search(toy, kind, monkeypatch):

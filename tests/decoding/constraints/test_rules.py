@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from rounding import assert_near
+from searching import contains
 
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.constraints.base import Constraint, Constraints, WordRules, word_rules
@@ -149,10 +150,6 @@ def test_phrases_of_an_input_equal_a_loop():
             assert set((row == -torch.inf).nonzero()[:, 0].tolist()) == ends
             blocked += len(ends)
     assert blocked > 300
-
-
-def contains(words, phrase):
-    return any(tuple(words[i : i + len(phrase)]) == phrase for i in range(len(words)))
 
 
 def search(case, prompts, config, wanted=None, words=None):
