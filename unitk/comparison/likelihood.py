@@ -95,8 +95,8 @@ class Likelihood:
         return error_of_ratio(self.nats / math.log(2), self.sizes)
 
     def figures(self) -> dict[str, Any]:
-        """The figures by name; there is no standard error of one document."""
-        figures = {
+        """The figures by name; "draws" only where there are some."""
+        return {
             "kind": self.kind,
             "documents": len(self.documents),
             "windows": self.windows,
@@ -104,12 +104,11 @@ class Likelihood:
             "bytes": int(self.sizes.sum()),
             "unknown_characters": self.unknown,
             "altered_sentences": self.altered,
-            "draws": self.draws,
+            **({"draws": self.draws} if self.draws else {}),
             "nats": float(self.nats.sum()),
             "bits_per_byte": self.bits_per_byte,
             "standard_error": self.error,
         }
-        return {name: value for name, value in figures.items() if name != "draws" or value}
 
 
 def mean_of(runs: Sequence[Likelihood]) -> Likelihood:

@@ -150,7 +150,10 @@ def fetch_file(address: str) -> Path:
     if (info := store.info(address)) is None:
         raise FileNotFoundError(2, "there is no such file", address)
     key = json.dumps([address, _tag(info)])
-    fill = lambda folder: store.download(address, folder / name)  # noqa: E731
+
+    def fill(folder: Path) -> None:
+        store.download(address, folder / name)
+
     return fill_once(key, info.get("size") or 0, fill) / name
 
 

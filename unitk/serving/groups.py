@@ -51,8 +51,9 @@ class JobGroup:
         self.left = set(range(len(parts)))
         """Numbers of the parts without a result."""
         self.spent = spent
+        """Seconds of computing so far."""
         self.stepped = time.monotonic()
-        """Seconds of computing so far, and the time at which its last step ended."""
+        """The time at which its last step ended."""
 
     @property
     def slots(self) -> int:
