@@ -160,6 +160,25 @@ def test_the_ids_are_unitks(tmp_path, name):
         assert marked["input_ids"] == vocab.encode_marked("lazy [MASK]")
 
 
+@pytest.mark.parametrize("pairs", [False, True])
+@pytest.mark.parametrize("name", ["unigram", "unigram_bytes", "bpe_bytes"])
+def test_what_a_decoder_continues_has_the_blank_before_it(tmp_path, name, pairs):
+    """As text-generation pipelines join it to its prompt; the answer to a source has none."""
+    transformers = pytest.importorskip("transformers")
+    there = tmp_path / "there"
+    there.mkdir()
+    vocab = VOCABS[name](there)
+    task_type = get("task", "lm")
+    task = task_type(task_type.Config(), vocab).with_trained(pairs=pairs)
+    write_tokenizer(task, tmp_path, len(vocab), {}, alone=True)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    prompt, text = "over the", "over the lazy dog"
+    ids = theirs(text, add_special_tokens=False)["input_ids"]
+    behind = theirs.decode(ids[len(theirs(prompt, add_special_tokens=False)["input_ids"]) :])
+    assert behind == ("lazy dog" if pairs else " lazy dog")
+    assert theirs.decode(ids).strip() == text
+
+
 # its own normalizer loses Korean letters, and finds symbols that a text spells
 LATIN = [
     *LINES[:2],

@@ -68,7 +68,8 @@ def write_tokenizer(
     """Write tokenizer.json and tokenizer_config.json, the latter with further `entries`.
 
     Returns the id that pads, if the model's own one is none of the tokenizer. That of a decoder
-    `alone` pads with what begins a text then, as Qwen's does.
+    `alone` pads with what begins a text then, as Qwen's does. Where it continues texts, pieces of
+    sentencepiece keep the blank before the first one.
 
     `rows` is the number of ids that the exported model has. Texts are laid out as prompts, or as
     `unitk embed` reads them (`embeds`), whatever tokenizer.json the vocabulary came with.
@@ -92,6 +93,10 @@ def write_tokenizer(
         create(folder / model.file, model.data)
     if isinstance(model, Unaccented):
         entries = {**entries, "keep_accents": False, "do_lower_case": model.lowercase}
+    if alone and task.continues and not (task.trained.pairs or isinstance(model, Tokenizers)):
+        # pipelines of transformers put what is written behind the prompt, with its own blank
+        steps = [step for step in spec["decoder"]["decoders"] if step["type"] != "Strip"]
+        spec["decoder"] |= {"decoders": steps}
     # whether a text may have special tokens that are found in it
     finds = isinstance(model, Tokenizers) and bool(model.special - {*vocab.symbols.values()})
     finds = finds and not spec.pop(SPLITS, False)
