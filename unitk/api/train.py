@@ -83,7 +83,7 @@ def _events(parsed: Parsed) -> Generator[Event, None, None]:
                     event = next(steps, None)
                 if event is None:
                     return
-                with trainer.signals.paused():  # the caller's own code is interrupted as ever
+                with trainer.signals.suspend():  # the caller's own code is interrupted as ever
                     yield event
         except SystemExit as stop:
             if stop.code == CODES["SIGINT"]:

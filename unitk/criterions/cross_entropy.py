@@ -58,10 +58,10 @@ class CrossEntropy:
                 if correct is not None:
                     loss.parts[f"{ask.name}/correct"] = correct
         if model.training and (self.ar or self.tar):
-            loss.sums.update(self.regularized(states, batch))
+            loss.sums.update(self.regularize(states, batch))
         return loss
 
-    def regularized(self, states: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+    def regularize(self, states: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
         """Sums over slots of the squared states, and over neighbours of squared differences.
 
         States "TOWER/raw" are those before dropout, where a model gives any.

@@ -78,11 +78,11 @@ class Steps(Driver):
             require(config.temperature == 1, "--temperature in a search is for one model")
         by_input = [prompt.constraint for prompt in prompts]
         if config.begin_word:
-            by_input = [self.kept_apart(prompt) for prompt in prompts]
+            by_input = [self.keep_apart(prompt) for prompt in prompts]
         check_phrases(config, by_input)
         return Constraints(by_input, word_rules(config, self.task.vocab))
 
-    def kept_apart(self, prompt: Prompt) -> Constraint:
+    def keep_apart(self, prompt: Prompt) -> Constraint:
         """A prompt's constraint with --begin-word: outputs do not continue the source's last word,
         except where they begin with given words."""
         apart = ends_in_word(prompt.source, self.task.source_vocab)

@@ -167,7 +167,7 @@ class Format:
         `source` are the format and the path or name that it comes from, and `fetched` the files
         that were fetched for it.
         """
-        # an import has seen no data: its source is where the data's fingerprint does
+        # an import has seen no data: its source takes the place of the data's fingerprint
         identity = Identity(
             dict(loaded.config),
             user_dir,

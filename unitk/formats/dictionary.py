@@ -92,7 +92,7 @@ class FairseqDictionary(Dictionary):
             pieces, merges = (folder / name for name in names)
             if pieces.exists() and merges.exists():
                 return Tokenizers(
-                    renumber(GPT2.made_of(pieces, merges), words.symbols[len(FIRST) :])
+                    renumber(GPT2.to_json(pieces, merges), words.symbols[len(FIRST) :])
                 )
         return words
 

@@ -77,7 +77,7 @@ def vocab_of(path: Path) -> Vocab:
         return open_vocab(path)
     with name_errors(f"vocabulary {path}"):
         pieces = symbols_of(path.read_bytes())
-        return adopt(WordPiece(WordPiece.made_of(pieces)))
+        return adopt(WordPiece(WordPiece.to_json(pieces)))
 
 
 def write(parts: Loaded, folder: Path) -> None:

@@ -191,11 +191,11 @@ class Batcher:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while await self._gathered():
+            while await self._gather():
                 await loop.run_in_executor(self._thread, self._work)
 
-    async def _gathered(self) -> int:
-        """How many jobs wait; under load, after a pause for requests that are under way.
+    async def _gather(self) -> int:
+        """Wait for requests that are under way, if there is load; returns how many jobs wait.
 
         Clients that were answered together ask again together. Without a pause, the first of them
         would be computed alone.

@@ -312,7 +312,7 @@ class Task:
         """The written ids as text; for a source with blanks, the source with its blanks filled."""
         blanks, fills = self.fills(source, written)
         if len(blanks):
-            return self.filled(self.join(source), blanks, fills)
+            return self.fill_in(self.join(source), blanks, fills)
         end = self.protocol.end if self.protocol else -1
         return self.vocab.decode(written[written != end])
 
@@ -346,7 +346,7 @@ class Task:
             raise UsageError(f"task {self.name} fills [MASK]s, but a source has none")
         return places
 
-    def filled(self, ids: Ids, blanks: Ids, fills: list[Ids]) -> str:
+    def fill_in(self, ids: Ids, blanks: Ids, fills: list[Ids]) -> str:
         """`ids` as text, fill i in the place of `blanks[i]`; a blank without a fill stays."""
         pieces = np.split(ids, np.stack([blanks, blanks + 1], axis=1).ravel())
         for i, fill in enumerate(fills[: len(blanks)]):

@@ -44,7 +44,7 @@ class Signals:
             signal.signal(number, handler)
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
+    def suspend(self) -> Iterator[None]:
         """A context in which signals act as they did before."""
         self.__exit__()
         try:

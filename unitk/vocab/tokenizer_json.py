@@ -212,10 +212,10 @@ class WordPiece(Tokenizers):
         require_file(path)
         pieces = path.read_text(encoding="utf-8").split("\n")
         pieces = pieces[:-1] if pieces[-1] == "" else pieces
-        return cls.made_of([piece.rstrip("\r") for piece in pieces])
+        return cls.to_json([piece.rstrip("\r") for piece in pieces])
 
     @staticmethod
-    def made_of(pieces: Sequence[str]) -> bytes:
+    def to_json(pieces: Sequence[str]) -> bytes:
         """The tokenizer.json of these pieces, whose ids are their places."""
         from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
@@ -248,10 +248,10 @@ class GPT2(Tokenizers):
         folder = path.parent if path.is_file() else path
         for name in ("vocab.json", "merges.txt"):
             require_file(folder / name)
-        return cls.made_of(folder / "vocab.json", folder / "merges.txt")
+        return cls.to_json(folder / "vocab.json", folder / "merges.txt")
 
     @staticmethod
-    def made_of(vocab: Path, merges: Path) -> bytes:
+    def to_json(vocab: Path, merges: Path) -> bytes:
         """The tokenizer.json of these two files."""
         from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 

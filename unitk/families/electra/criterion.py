@@ -27,7 +27,7 @@ DRAW = "x.draw"
 class Replacing(Protocol):
     """The interface of a model that this criterion needs beside `Trainable`."""
 
-    def filled(self, batch: Batch) -> dict[str, Tensor]:
+    def generator_states(self, batch: Batch) -> dict[str, Tensor]:
         """The generator's states of a text with hidden tokens."""
 
     def head(self, asked: Asked, name: str) -> Tensor:
@@ -77,7 +77,7 @@ class ReplacedTokens:
 
     def fill(self, model: Replacing, batch: Batch, ask: Ask) -> tuple[Tensor, Tensor, Tensor]:
         """For each hidden slot: loss, 1 where the label is most probable, and the drawn word."""
-        asked = gather(model.filled(batch), batch, [ask])
+        asked = gather(model.generator_states(batch), batch, [ask])
         draw_K = batch.inputs[DRAW].flatten()[ask.first]
 
         def chunk(asked: Asked, label_K: Tensor, draw_K: Tensor) -> tuple[Tensor, Tensor, Tensor]:

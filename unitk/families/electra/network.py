@@ -49,12 +49,12 @@ class Generating(Model):
         """The generator's states where words alone are asked, else the discriminator's."""
         asked = {ask.head for ask in batch.asks.values()}
         if asked == {LM}:
-            return self.filled(batch), {}
+            return self.generator_states(batch), {}
         if LM in asked:
             raise UsageError("--arch electra_*: a task asks for words or for labels, not for both")
         return super().forward(batch, condition)
 
-    def filled(self, batch: Batch) -> dict[str, Tensor]:
+    def generator_states(self, batch: Batch) -> dict[str, Tensor]:
         """The generator's states, from which the output layer over the vocabulary fills masks."""
         tower = self.decoder if self.generator is None else self.generator
         # a released generator is a tower of its own, a discriminator has no output over words
