@@ -34,4 +34,4 @@ once "$RUN/.finetune" unitk train --task glm_infill --init-from unitk-base-en --
 echo "== 3/3 write the test summaries"
 once "$RUN/.written" unitk generate --checkpoint "$RUN/finetune" --input "$RUN/data/test" \
   --config "$here/unitk-base-en-summaries.yaml" --output-format jsonl --output "$RUN/written.jsonl" --overwrite
-python3 "$here/../summarize/report.py" "$RUN" --test "$papers/test.jsonl.gz" "${fields[@]}"
+unless_dry python3 "$here/../summarize/report.py" "$RUN" --test "$papers/test.jsonl.gz" "${fields[@]}"

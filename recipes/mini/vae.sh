@@ -39,6 +39,6 @@ once "$RUN/.vae" unitk train --task optimus --arch optimus_sentence --data "$RUN
   --log-every 100 --valid-every 500 --panel-every 1000000 --seed "$SEED" --save-dir "$RUN/vae" --resume
 
 echo "== 3/3 written again: held-out sentences of ten words"
-gzip -dc "$test" | awk 'NF == 10' >"$RUN/ten.txt"
+[ -n "${DRY:-}" ] || gzip -dc "$test" | awk 'NF == 10' >"$RUN/ten.txt"
 unitk latent reconstruct --checkpoint "$RUN/vae" --input "$RUN/ten.txt" --output "$RUN/again.txt" --overwrite
 unitk score --metric bleu --tokenize none --hypotheses "$RUN/again.txt" --references "$RUN/ten.txt"
