@@ -87,7 +87,7 @@ def test_poisson_spans_hold_their_promises(size):
         most = int(min(most_spans(budget, 3.0, 39), size))
         spans = poisson_spans(size, budget, 3.0, 39, most, NO_WALLS, rng)
         assert 0 <= spans[0, 0] and spans[-1, 1] <= size and len(spans) <= most
-        assert (spans[1:, 0] > spans[:-1, 1]).all(), "a word stands between spans"
+        assert (spans[1:, 0] > spans[:-1, 1]).all(), "a word is between spans"
         assert (spans[:, 1] - spans[:, 0]).sum() >= min(budget, size)
 
 

@@ -250,7 +250,7 @@ def test_texts_in_memory_that_cannot_be_scored_are_told_by_their_option():
 
 
 def test_every_value_that_is_missing_is_null(tmp_path):
-    """pandas, numpy and polars have a name for it each, which may stand within a list, too."""
+    """pandas, numpy and polars have a name for it each, which may be within a list, too."""
     pandas, polars = map(pytest.importorskip, ("pandas", "polars"))
     nan = float("nan")
     cells = [[nan, 1.0], {"deep": [nan]}, np.array([None, nan, np.float32("nan")], object)]

@@ -28,7 +28,7 @@ def test_shares_are_over_all_texts_together():
 
 
 def test_repetition_by_hand():
-    # a b c, b c a, c a b, a b c, b c d: one of five stood before
+    # a b c, b c a, c a b, a b c, b c d: one of five occurred before
     assert repetition([words("A b c. a b c d")]) == pytest.approx(100 / 5)
     assert repetition([words("a b c"), words("a b c")]) == 0
     assert repetition([[]]) == 0

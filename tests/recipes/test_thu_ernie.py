@@ -26,7 +26,7 @@ def script(name):
 
 
 @pytest.fixture(autouse=True)
-def stages(monkeypatch):
+def shared_scripts(monkeypatch):
     """The module that scripts of recipes share."""
     monkeypatch.syspath_prepend(ROOT / "recipes")
 

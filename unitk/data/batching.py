@@ -118,7 +118,7 @@ class Feed:
     rank: int = 0
     world: int = 1
     rows: int = 0
-    """Stateful rows, as many as `batch_texts`: each continues where it stood in the update before,
+    """Stateful rows, as many as `batch_texts`: each continues where it was in the update before,
     on the same rank. 0: examples are shuffled and packed."""
     backward: bool = False  # whether these rows read their texts from the last to the first
     undivided: bool = False  # whether no update may be larger, so that it fits a micro-batch

@@ -152,7 +152,7 @@ class OneDNNLinear(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             dx = product(g, weight.t()) if "inputs" in ctx.parts else g @ weight
         if ctx.needs_input_grad[1]:
-            # one row for each vector, whatever stood around them; transposes are not copied
+            # one row for each vector, whatever was around them; transposes are not copied
             g_KN, x_KM = g.flatten(0, -2), x.flatten(0, -2)
             dw = product(g_KN.t(), x_KM.t()) if "weights" in ctx.parts else g_KN.t() @ x_KM
         if ctx.needs_input_grad[2]:

@@ -119,7 +119,7 @@ def _remove_copy(lock: Path) -> bool:
 def fill_once(key: str, size: int, fill: Callable[[Path], None]) -> Path:
     """The folder of a key in the cache, which `fill` fills if it is not there.
 
-    Processes of this machine wait for the one that fills it. It stays as long as this one lives.
+    Processes of this machine wait for the one that fills it. It stays as long as this process runs.
     """
     folder = cache_dir("copies") / hashlib.sha256(key.encode()).hexdigest()[:24]
     folder.parent.mkdir(parents=True, exist_ok=True)
