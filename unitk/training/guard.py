@@ -222,14 +222,14 @@ def run_fitting(run: Run, passes: Passes, update: Update, counts: Mapping[str, f
             f"raise --max-tokens or lower {size}",
         )
         try:
-            means = passes(update, counts)
+            sums = passes(update, counts)
         except (RuntimeError, MemoryError) as caught:
             if not out_of_memory(caught):
                 raise
             check_divisible(update, caught, config.max_tokens, config.oom_retry)
             error = caught
         if not (config.oom_retry and ranks.all_reduce_max(error is not None)[0]):
-            return means
+            return sums
         run.plan.zero_grad()
         update = split_update(update)
         log.warning(
