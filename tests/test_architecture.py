@@ -87,7 +87,7 @@ def arrows(name: str) -> set[str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_layers(name):
+def test_files_import_lower_layers_only(name):
     assert not name.startswith("unitk/") or not {m for m in imported(name) if "unitk_cli" in m}
     if not name.startswith("unitk_cli/") and name != PUBLIC:
         assert not {one for one in arrows(name) if not one.startswith(KNOWN.get(name, "-"))}

@@ -117,7 +117,7 @@ def test_nothing_is_left_of_a_failure(three, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_mistakes(three, tmp_path):
+def test_mistakes_are_refused(three, tmp_path):
     full = tmp_path / "full"
     full.mkdir()
     (full / "file").write_text("")

@@ -535,7 +535,7 @@ def test_what_cannot_be_meant(decode, files, line, error, message):
         ("in.json", b'{"data": [{}]}', "no list 'paragraphs'"),
     ],
 )
-def test_bad_input(decode, files, name, data, message):
+def test_bad_input_is_refused(decode, files, name, data, message):
     (files / name).write_bytes(data)
     with pytest.raises(DataError, match=message):
         decode(f"--input {name} --output out.txt")
@@ -613,7 +613,7 @@ def test_a_full_disk_leaves_the_old_output(files):
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_half_precision(decode, capsys, precision):
+def test_half_precision_answers_every_input(decode, capsys, precision):
     decode(f"--input in.txt --precision {precision} {QUICK}")
     assert len(capsys.readouterr().out.splitlines()) == 4
 

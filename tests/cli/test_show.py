@@ -46,7 +46,7 @@ def test_what_is_read_to_understand_a_text(capsys, words, token, label):
 @pytest.mark.parametrize(
     ("suffix", "begins"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".html", b"<!doctype html>")]
 )
-def test_pictures(tmp_path, capsys, suffix, begins):
+def test_pictures_are_drawn(tmp_path, capsys, suffix, begins):
     path = tmp_path / f"mask{suffix}"
     run(["--task", "glm_infill", "--output", str(path), " ".join("abcdefghijklm")])
     assert path.read_bytes().startswith(begins) and str(path) in capsys.readouterr().out
@@ -62,7 +62,7 @@ def test_pictures(tmp_path, capsys, suffix, begins):
         (["--task", "tag", "--target", "a", "b"], "--target has no effect with --task tag"),
     ],
 )
-def test_mistakes(argv, message):
+def test_mistakes_are_refused(argv, message):
     with pytest.raises(UsageError, match=message):
         run(argv)
 

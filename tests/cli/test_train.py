@@ -118,13 +118,13 @@ def test_resuming_keeps_what_is_frozen(unitk, base, toy_data, tmp_path):
     assert "batch_tokens: '400'" in (tmp_path / "run" / "config.yaml").read_text()
 
 
-def test_resuming_nothing(unitk, tmp_path):
+def test_resuming_nothing_is_refused(unitk, tmp_path):
     code, said, _ = unitk(f"train --resume --save-dir {tmp_path}/none")
     assert code == 2 and "needs a --task" in said
     assert not list(tmp_path.iterdir())
 
 
-def test_resuming_from_a_damaged_checkpoint(unitk, base, tmp_path):
+def test_a_damaged_checkpoint_is_passed_over(unitk, base, tmp_path):
     run = f"--save-dir {tmp_path / 'run'}"
     assert unitk(f"{base} {run} --max-steps 4 --save-every 2")[0] == 0
     whole = losses(tmp_path / "run")

@@ -170,7 +170,7 @@ def test_what_is_too_long(toy_vocab):
         lm.scores(Sources([source], truncate=True), [np.full(30, 52)], config)
 
 
-def test_mistakes(toy_vocab):
+def test_mistakes_are_refused(toy_vocab):
     mlm = generator("mlm", toy_vocab)
     with pytest.raises(UsageError, match="--score: task mlm.*not write.*word; `unitk evaluate`"):
         mlm.score(["a"], ["b"])

@@ -75,7 +75,7 @@ def test_the_first_word_is_drawn_from_the_model(toy):
     assert share == pytest.approx(law(scores, 0, 1.0), abs=0.04)
 
 
-def test_min_p_by_hand():
+def test_min_p_is_that_by_hand():
     """Of 0.5, 0.3, 0.15 and 0.05, a share of 0.3 keeps 0.5, 0.3 and 0.15, which is 0.3 * 0.5."""
     scores = torch.tensor([[0.05, 0.5, 0.15, 0.3]]).log().expand(4, -1)
     points = torch.tensor([0.1, 0.52 / 0.95, 0.9 / 0.95, 0.999])

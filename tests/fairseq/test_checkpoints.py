@@ -196,7 +196,7 @@ def both_ways(kit, tmp_path, there, tensors, example, wanted):
 
 
 @pytest.mark.parametrize("old", [False, True])
-def test_roberta(kit, store, tmp_path, old):
+def test_logits_of_roberta_are_theirs(kit, store, tmp_path, old):
     tokens = kit.ids(np.random.default_rng(0), 14)
     tensors, wanted = roberta(tokens)
     heads = {
@@ -225,7 +225,7 @@ def test_roberta(kit, store, tmp_path, old):
 
 @pytest.mark.every(2)
 @pytest.mark.parametrize("kind", ["bart", "transformer", "untied", "prenorm"])
-def test_encoder_decoder(kit, store, tmp_path, kind):
+def test_logits_of_an_encoder_decoder_are_theirs(kit, store, tmp_path, kind):
     rng = np.random.default_rng(1)
     source, fed = kit.ids(rng, 13, V - 1), kit.ids(rng, 9, V - 1)
     shape = {"bart": kind == "bart", "shared": kind != "untied", "first": kind == "prenorm"}
@@ -257,7 +257,7 @@ def test_encoder_decoder(kit, store, tmp_path, kind):
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
-def test_language_model(kit, store, tmp_path, norm_first):
+def test_logits_of_a_language_model_are_theirs(kit, store, tmp_path, norm_first):
     """Norms are in front of the layers in 0.9, and after them by default from 0.10 on."""
     tokens = kit.ids(np.random.default_rng(2), 14)
     tensors, wanted = language_model(tokens, norm_first)
@@ -295,7 +295,7 @@ def test_what_is_not_a_checkpoint_is_refused(kit, store, tmp_path):
         kit.to_unitk("fairseq", there, tmp_path / "ours")
 
 
-def test_dictionaries(kit, tmp_path):
+def test_dictionaries_are_read(kit, tmp_path):
     """Words have the ids of their lines; numbers stand for GPT-2's pieces, after the symbols."""
     path = tmp_path / "dict.txt"
     path.write_text("the 9\ncat 5\nsat 2\n")

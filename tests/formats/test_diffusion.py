@@ -173,7 +173,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_logits_both_ways(kit, store, tmp_path, name):
+def test_logits_are_equal_both_ways(kit, store, tmp_path, name):
     made, about, reference, sees, task, options = CASES[name]
     tensors = made()
     loaded = load(kit.to_unitk("diffusion", store(tensors, about), tmp_path / "ours"))

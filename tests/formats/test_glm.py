@@ -106,7 +106,7 @@ def store(tmp_path):
     return stored
 
 
-def test_logits_decoding_and_the_way_back(kit, store, tmp_path):
+def test_logits_outputs_and_the_export_are_theirs(kit, store, tmp_path):
     tensors = original()
     there = store(tensors)
     loaded = load(kit.to_unitk("glm", there, tmp_path / "ours"))

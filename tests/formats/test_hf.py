@@ -313,7 +313,7 @@ def said(out):
 
 @pytest.mark.every(4)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_both_ways(hf, kit, make, tmp_path, family):
+def test_models_come_and_go_alike(hf, kit, make, tmp_path, family):
     model, there = make(family)
     ours = load(kit.to_unitk("hf", there, tmp_path / "ours")).model
     example, given = examples(kit, family)

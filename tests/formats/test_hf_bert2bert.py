@@ -39,7 +39,7 @@ def make(hf, kit, tmp_path, vocab_txt):
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_both_ways(hf, kit, make, tmp_path, shared):
+def test_models_come_and_go_alike(hf, kit, make, tmp_path, shared):
     model, there = make(shared)
     ours = unitk.load(kit.to_unitk("hf", there, tmp_path / "ours"))
     assert ours.model.config.shared_embeddings == shared

@@ -273,7 +273,7 @@ def theirs_of(model, task, parts, laid):
 
 @pytest.mark.every(6)
 @pytest.mark.parametrize(("family", "kind"), PAIRS)
-def test_both_ways(hf, kit, make, tmp_path, family, kind):
+def test_heads_come_and_go_alike(hf, kit, make, tmp_path, family, kind):
     model, there = make(family, kind)
     loaded = load(kit.to_unitk("hf", there, tmp_path / "ours"))
     ours, task = loaded.model, loaded.task

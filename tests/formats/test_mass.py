@@ -119,7 +119,7 @@ def store(tmp_path, vocab_txt):
 
 
 @pytest.mark.parametrize("tuned", [False, True])
-def test_mass(kit, store, tmp_path, tuned):
+def test_logits_outputs_and_the_export_are_theirs(kit, store, tmp_path, tuned):
     tensors = original()
     there = store(tensors)
     if tuned:  # what fairseq saves of it

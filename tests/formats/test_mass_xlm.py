@@ -150,7 +150,7 @@ def words(rng, n):
 
 @pytest.mark.every(2)
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_logits_decoding_and_the_way_back(kit, store, tmp_path, count):
+def test_logits_outputs_and_the_export_are_theirs(kit, store, tmp_path, count):
     found = original(count)
     there = store(found)
     rng = np.random.default_rng(0)

@@ -166,7 +166,7 @@ def store(tmp_path, vocab_txt):
 @pytest.mark.every(3)
 @pytest.mark.parametrize("inject", ["both", "memory", "embedding"])
 @pytest.mark.parametrize("sides", [("encoder", "decoder"), ("encoder", "decoder", "full")])
-def test_both_ways(kit, store, tmp_path, inject, sides):
+def test_models_come_and_go_alike(kit, store, tmp_path, inject, sides):
     tensors = original(inject)
     there = store(tensors, sides)
     loaded = load(kit.to_unitk("optimus", there, tmp_path / "ours"))

@@ -164,7 +164,7 @@ def store(tmp_path, vocab_txt):
 
 
 @pytest.mark.parametrize("types,fast", [(6, False), (2, False), (2, True)])
-def test_logits_decoding_and_the_way_back(kit, store, tmp_path, types, fast):
+def test_logits_outputs_and_the_export_are_theirs(kit, store, tmp_path, types, fast):
     tensors = original(types, fast)
     more = {"rel_pos_bins": 32, "max_rel_pos": 128} if fast else {}
     there = store(tensors, type_vocab_size=types, **more)

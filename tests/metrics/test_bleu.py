@@ -11,7 +11,7 @@ def test_equal_texts_score_100():
     assert bleu(texts, [[text] for text in texts]).figures["bleu"] == pytest.approx(100)
 
 
-def test_clipped_precision_of_the_paper():
+def test_clipped_precision_is_that_of_the_paper():
     # Papineni et al. 2002, example 2: "the" counts twice, as often as in one reference
     references = [["the cat is on the mat", "there is a cat on the mat"]]
     figures = bleu(["the the the the the the the"], references).figures
@@ -37,7 +37,7 @@ def test_case_and_tokenizer():
     assert bleu(["一二三四五"], [["一二三四六"]], tokenize="zh").figures["precision1"] == 80
 
 
-def test_nlg_eval_example(shared_data):
+def test_the_example_of_nlg_eval_has_its_scores(shared_data):
     # the figures of that repository's own unit test
     folder = shared_data("metric-refs/nlg-eval-example")
     hypotheses, *files = (

@@ -21,7 +21,7 @@ def split(*lines):
     return [line.split() for line in lines]
 
 
-def test_classes_by_hand():
+def test_scores_of_classes_are_those_by_hand():
     # of class 1: three found, of which two are right, of four
     figures = classes(list("1101000"), list("1110100")).figures
     assert figures["accuracy"] == figures["f1_micro"] == pytest.approx(100 * 4 / 7)
@@ -53,7 +53,7 @@ def test_what_is_right_is_entirely_right(labels):
     assert set(figures.values()) == {100}
 
 
-def test_correlations_by_hand():
+def test_correlations_are_those_by_hand():
     figures = numbers([1, 2, 3, 10], [2, 1, 3, 4]).figures
     assert figures["spearman"] == pytest.approx(100 * (1 - 6 * 2 / (4 * 15)))
     # deviations from the means: -3 -2 -1 6 and -.5 -1.5 .5 1.5
@@ -61,7 +61,7 @@ def test_correlations_by_hand():
     assert numbers([3, 3], [1, 2]).figures["pearson"] == 0
 
 
-def test_spans_by_hand():
+def test_spans_are_those_by_hand():
     wanted, predicted = (split(*texts) for texts in zip(*SENTENCES, strict=True))
     figures = tags(predicted, wanted).figures
     # wanted: NP 0-2 NP 2-3 | NP 0-1 VP 1-2 | NP 0-2 NP 2-3 VP 3-4; predicted: NP 0-3 | NP 0-2 | ...

@@ -31,7 +31,7 @@ def test_an_end_inside_a_text_stands_for_the_blank_there():
     assert text.with_ends(0).size == len("Er kam. Sie ging.")
 
 
-def test_a_fair_coin_for_each_token():
+def test_a_fair_coin_costs_a_bit_a_token():
     found = perplexities(12 * math.log(2), Units(texts=2, tokens=12, words=6, size=24))
     assert found == {
         "tokens": 12,

@@ -11,7 +11,7 @@ def without_wordnet(monkeypatch):
     monkeypatch.setattr(module, "_wordnet", module._NoSynonyms)
 
 
-def test_the_formula_of_the_paper():
+def test_the_formula_is_that_of_the_paper():
     # 5 of 6 words match in 2 chunks: precision 5/6, recall 5/6
     found = meteor(["the cat sat on the mat"], [["the cat was on the mat"]]).figures
     assert found[FIGURE] == pytest.approx(100 * 5 / 6 * (1 - 0.5 * (2 / 5) ** 3))

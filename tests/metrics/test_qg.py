@@ -30,7 +30,7 @@ def test_no_smoothing():
     assert qg(["a b c d"], ["a b c e"], ["s"]).figures["bleu4"] == 0
 
 
-def test_rouge_l_by_hand():
+def test_rouge_l_is_that_by_hand():
     # "a b c" of 4 written and 6 asked: P 3/4, R 1/2
     p, r, weight = 3 / 4, 1 / 2, 1.2**2
     expected = (1 + weight) * p * r / (r + weight * p)
@@ -51,7 +51,7 @@ def test_common_is_the_longest_common_subsequence(a, b):
     assert _common(a, b) == longest(a, b)
 
 
-def test_nlg_eval_example(shared_data):
+def test_the_example_of_nlg_eval_has_its_scores(shared_data):
     folder = shared_data("metric-refs/nlg-eval-example")
     names = ("hyp", "ref1", "ref2")
     hypotheses, *files = (list(read_lines(folder / f"{name}.txt")) for name in names)

@@ -6,7 +6,7 @@ from unitk.errors import DataError
 from unitk.metrics.rouge import ROUGE, rouge
 
 
-def test_the_example_of_the_paper():
+def test_the_example_of_the_paper_has_its_scores():
     # Lin 2004, section 3.1: the second has the words, but only "the gunman" in order
     one = rouge(["police kill the gunman"], [["police killed the gunman"]]).figures
     two = rouge(["the gunman kill police"], [["police killed the gunman"]]).figures

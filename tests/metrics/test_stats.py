@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from unitk.metrics.stats import grams, repetition, stats, words
 
 
-def test_by_hand():
+def test_figures_are_those_by_hand():
     source = "The cat sat on the mat. It slept."
     figures = stats(["The cat slept <q> on the mat!"], ["a dog"], [source]).figures
     assert figures["words"] == 6 and figures["reference_words"] == 2
@@ -27,7 +27,7 @@ def test_shares_are_over_all_texts_together():
     assert figures["words"] == 1 and figures["empty"] == 1
 
 
-def test_repetition_by_hand():
+def test_repetition_is_that_by_hand():
     # a b c, b c a, c a b, a b c, b c d: one of five occurred before
     assert repetition([words("A b c. a b c d")]) == pytest.approx(100 / 5)
     assert repetition([words("a b c"), words("a b c")]) == 0

@@ -107,7 +107,7 @@ def masked(tokens, segments, rows, label, next_sentence):
 
 @pytest.mark.parametrize("rows", ROWS.values(), ids=ROWS)
 @pytest.mark.parametrize("family", ["bert", "roberta"])
-def test_bert_and_roberta(hf, family, rows):
+def test_losses_of_bert_and_roberta_are_theirs(hf, family, rows):
     rng = np.random.default_rng(1)
     settings = {
         "vocab_size": V,
@@ -163,7 +163,7 @@ def test_bert_and_roberta(hf, family, rows):
 
 
 @pytest.mark.parametrize("rows", ROWS.values(), ids=ROWS)
-def test_gpt2(hf, rows):
+def test_losses_of_gpt2_are_theirs(hf, rows):
     rng = np.random.default_rng(2)
     config = hf.GPT2Config(
         vocab_size=V,
@@ -225,7 +225,7 @@ def encoder_decoders(hf, family):
 @pytest.mark.parametrize("hidden", [False, True], ids=["open", "hidden"])
 @pytest.mark.parametrize("rows", ROWS.values(), ids=ROWS)
 @pytest.mark.parametrize("family", ["bart", "t5", "t5_v1_1"])
-def test_encoder_decoders(hf, family, rows, hidden):
+def test_losses_of_encoder_decoders_are_theirs(hf, family, rows, hidden):
     """`hidden`: some of the encoder's slots are hidden from the decoder, as in MASS."""
     rng = np.random.default_rng(3)
     reference, ours, layout = encoder_decoders(hf, family)

@@ -184,7 +184,7 @@ def test_states_and_embedding_are_mixed_by_learned_factors():
     )
 
 
-def test_squared_relu():
+def test_squared_relu_is_its_formula():
     x = torch.linspace(-2, 2, 9)
     assert ACTIVATIONS["relu2"](x).tolist() == [0, 0, 0, 0, 0, 0.25, 1, 2.25, 4]
 
@@ -196,7 +196,7 @@ def test_gated_values_are_the_gelu_of_one_half_times_the_other():
     assert_near(part(x), part.down(gate * (1 + torch.erf(gate / 2**0.5)) / 2 * values))
 
 
-def test_capped_logits():
+def test_capped_logits_are_a_tanh_of_the_plain_ones():
     """Below the cap, unchanged near 0, and the derivative is 1 - (logit / cap)^2."""
     torch.manual_seed(0)
     model, plain = (replace(PLAIN, logit_cap=cap, init_std=1.0).build(40) for cap in (5.0, 0.0))
@@ -212,7 +212,7 @@ def test_capped_logits():
     assert_near(found, wanted * (1 - (capped[2, 3] / 5) ** 2).detach())
 
 
-def test_rms_norm_and_its_gradient():
+def test_rms_norm_and_its_gradient_are_its_formula():
     torch.manual_seed(0)
     x = torch.randn(4, 3, 10, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda x: unit_rms(x, 0.1), x)

@@ -176,13 +176,13 @@ def test_layers_of_a_probe_are_those_of_the_forward_pass():
         ("embedding_skip", True, "--arch.embedding-skip must be off where entities are mixed in"),
     ],
 )
-def test_errors_of_options(option, value, message):
+def test_options_that_do_not_fit_are_refused(option, value, message):
     with pytest.raises(UsageError) as error:
         replace(preset("thu_ernie_base"), **{option: value})
     assert message in str(error.value)
 
 
-def test_errors_of_heads():
+def test_heads_that_do_not_fit_are_refused():
     lacks = "--arch.heads candidates: this --arch has no entities; thu_* have"
     with pytest.raises(UsageError) as error:
         built("bert_tiny", heads=(f"{CANDIDATES}:5",))

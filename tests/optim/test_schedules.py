@@ -19,7 +19,7 @@ from unitk.optim.schedules import (
 )
 
 
-def test_linear():
+def test_linear_rises_and_falls():
     schedule = Linear(warmup=10)
     assert [schedule(step, 110) for step in (0, 5, 10, 60, 110, 500)] == [0, 0.5, 1, 0.5, 0, 0]
     assert [Linear()(step, 100) for step in (0, 25, 50, 100)] == [1, 0.75, 0.5, 0]
@@ -41,7 +41,7 @@ def test_linear_from_start_is_berts():
     assert [LinearFromStart()(step, 8) for step in range(10)] == [Linear()(s, 8) for s in range(10)]
 
 
-def test_cosine():
+def test_cosine_falls_to_its_floor():
     schedule = Cosine(warmup=100, floor=0.1)
     assert schedule(50, 1100) == 0.5
     assert schedule(100, 1100) == 1
@@ -65,7 +65,7 @@ def test_inverse_sqrt_needs_no_end():
     assert [InverseSqrt()(step, None) for step in (0, 1, 4, 100)] == [1, 1, 0.5, 0.1]
 
 
-def test_constant():
+def test_constant_keeps_its_value_after_the_warm_up():
     assert [Constant(value=3, warmup=4)(step, None) for step in (0, 1, 4, 99)] == [0, 0.75, 3, 3]
     assert Constant(warmup=0.5)(25, 100) == 0.5
 
@@ -100,7 +100,7 @@ def test_cyclical_is_the_official_table(total, cycles, zero, ramp):
     assert schedule(total + 5, total) == 1
 
 
-def test_cyclical_by_hand():
+def test_cyclical_is_that_by_hand():
     schedule = Cyclical(value=2, cycles=1)  # of 40 updates 20 at 0, 10 rising from 0, 10 at 2
     values = [schedule(step, 40) for step in range(1, 41)]
     assert values == pytest.approx([0] * 20 + [0.2 * i for i in range(10)] + [2] * 10)

@@ -195,7 +195,7 @@ def test_naming_another_component_drops_the_old_ones_fields_aloud(tmp_path, caps
         ),
     ],
 )
-def test_component_mistakes(argv, message):
+def test_mistakes_in_components_are_refused(argv, message):
     with pytest.raises(UsageError, match=message):
         components(*argv)
 

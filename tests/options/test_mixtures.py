@@ -90,7 +90,7 @@ def test_help_needs_no_arch_that_the_mixed_tasks_share(capsys):
         (["--task", "mlm", "--task.mlm.mask-ratio", "0.2"], "did you mean --task.mask-ratio"),
     ],
 )
-def test_mistakes(argv, message):
+def test_mistakes_are_refused(argv, message):
     with pytest.raises(UsageError, match=message):
         read(*argv)
 

@@ -134,7 +134,7 @@ def asked(model, prompt, protocol, written):
 
 
 @pytest.mark.every(8)
-def test_finished_outputs(setting):
+def test_finished_outputs_have_the_probabilities_of_one_pass(setting):
     task, model, prompts = setting
     found = generate(model, prompts, task.protocol, CONFIG)
     lengths = set()

@@ -97,7 +97,7 @@ def test_a_value_that_the_host_asks_for_raises():
 
 @pytest.mark.every(12)
 @pytest.mark.parametrize("arch", ARCHS)
-def test_a_recorded_step_of_every_architecture(arch, toy_vocab):
+def test_a_recorded_step_of_no_architecture_waits(arch, toy_vocab):
     own = registry.get("arch", arch)()
     for name in TASKS:
         task, other, batch = prompted(name, toy_vocab)
@@ -127,7 +127,7 @@ RULES = {
 
 @pytest.mark.every(2)
 @pytest.mark.parametrize("name", [*RULES, "phrases"])
-def test_a_step_of_every_search(name, toy_vocab):
+def test_a_step_of_no_search_waits(name, toy_vocab):
     task, own, batch = prompted("lm", toy_vocab)
     options = {"beam": 4, "max_len": STEPS + 1, **RULES.get(name, {})}
     way, constraints = GenerateConfig(**options), None
@@ -138,7 +138,7 @@ def test_a_step_of_every_search(name, toy_vocab):
 
 
 @pytest.mark.parametrize("name", LEARN)
-def test_the_gradients_of_every_task(name, toy_vocab):
+def test_the_gradients_of_no_task_wait(name, toy_vocab):
     cls = registry.get("task", name)
     task = cls(cls.Config(), toy_vocab)
     rng, text = np.random.default_rng(0), Text([np.arange(40, 60)], np.zeros(1, int))

@@ -121,12 +121,12 @@ def test_an_array_makes_the_shards_and_merges_them(tmp_path):
         ("slurm --nodes 0", "--nodes .*1"),
     ],
 )
-def test_mistakes(text, named):
+def test_mistakes_are_refused(text, named):
     with pytest.raises(UsageError, match=named):
         launched(text)
 
 
-def test_mistakes_after_the_dashes(tmp_path):
+def test_mistakes_after_the_dashes_are_refused(tmp_path):
     with pytest.raises(UsageError, match="--nproc .*--gpus"):
         value(["slurm", *TRAIN, "--nproc", "2"])
     with pytest.raises(UsageError, match="--max-stepz.*--max-steps"):

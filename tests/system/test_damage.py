@@ -50,7 +50,7 @@ def remove(path, chance):
     path.unlink()
 
 
-def test_400_damaged_checkpoints(run, tmp_path, caplog):
+def test_none_of_400_damaged_checkpoints_is_taken(run, tmp_path, caplog):
     chance = random.Random(1)
     whole = tmp_path / "whole"
     shutil.copytree(run.step(2), whole)

@@ -166,7 +166,9 @@ def test_wrong_options_of_train(good, tmp_path, monkeypatch):
 
 # quickstart runs other verbs, push needs a hub, and serve goes on until a signal comes
 @pytest.mark.parametrize("verb", sorted({*verb_names()} - {"train", "quickstart", "push", "serve"}))
-def test_wrong_options_of_other_verbs(others, tmp_path, monkeypatch, capfd, verb):
+def test_wrong_options_of_other_verbs_end_without_a_traceback(
+    others, tmp_path, monkeypatch, capfd, verb
+):
     monkeypatch.chdir(tmp_path)
     chance, refused = random.Random(verb), 0
     for _ in range(OTHER):

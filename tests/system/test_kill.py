@@ -115,7 +115,7 @@ def end_at_random(words, tmp_path, number, code, times, world):
     print(f"{number!r}, {world} processes: {dict(told)} in {runs} runs", file=sys.stderr)
 
 
-def test_killed_a_few_times(words, tmp_path):
+def test_runs_that_are_killed_lose_nothing(words, tmp_path):
     end_at_random(
         words.replace("steps 60", "steps 20"), tmp_path, signal.SIGKILL, -9, times=2, world=1
     )
@@ -126,5 +126,5 @@ def test_killed_a_few_times(words, tmp_path):
     ("number", "code", "times", "world"),
     [(signal.SIGKILL, -9, 200, 1), (signal.SIGTERM, 143, 100, 1), (signal.SIGTERM, 143, 100, 2)],
 )
-def test_ended_at_random_moments(words, tmp_path, number, code, times, world):
+def test_runs_that_end_at_random_moments_are_equal(words, tmp_path, number, code, times, world):
     end_at_random(words, tmp_path, number, code, times, world)

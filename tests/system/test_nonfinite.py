@@ -96,11 +96,11 @@ def check_case(runs, tmp_path, monkeypatch, caplog, number):
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_a_case(runs, tmp_path, monkeypatch, caplog, number):
+def test_a_nonfinite_value_is_skipped_or_ends_the_run(runs, tmp_path, monkeypatch, caplog, number):
     check_case(runs, tmp_path, monkeypatch, caplog, number)
 
 
 @pytest.mark.slow
-def test_30_cases(runs, tmp_path, monkeypatch, caplog):
+def test_thirty_nonfinite_values_are_skipped_or_end_the_run(runs, tmp_path, monkeypatch, caplog):
     for number in range(30):
         check_case(runs, tmp_path, monkeypatch, caplog, number)

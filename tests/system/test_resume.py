@@ -71,7 +71,7 @@ def how(precision, micro_batches, task=""):
 
 @pytest.mark.every(8)
 @pytest.mark.parametrize("task", registry.names("task"))
-def test_stopped_after_each_of_a_few_updates(runs, tmp_path, task):
+def test_a_run_stopped_after_any_of_a_few_updates_ends_alike(runs, tmp_path, task):
     words = runs.words(task) + how("fp32", 2, task) + " --valid-every 2"
     check_stops(runs, tmp_path, words, steps=4, tails=[2])
 
@@ -82,7 +82,7 @@ WAYS = [("fp32", 1, "ahead"), ("fp32", 4, "ahead"), ("bf16", 1, "ahead"), ("bf16
 @pytest.mark.slow
 @pytest.mark.parametrize("precision, micro_batches, fetched", [*WAYS, ("fp32", 4, "when asked")])
 @pytest.mark.parametrize("task", registry.names("task"))
-def test_stopped_after_each_of_59_updates(
+def test_a_run_stopped_after_any_of_59_updates_ends_alike(
     runs, tmp_path, monkeypatch, task, precision, micro_batches, fetched
 ):
     """All 59 stops of a run of 60 updates; two of them continue to the end, for GLM once all."""

@@ -111,7 +111,7 @@ def test_short_blocks_hide_a_token_at_least():
     assert len(hidden) == 2 and hidden[0] == 0 and weight.tolist() == [1, 2]
 
 
-def test_mistakes(toy_vocab):
+def test_mistakes_are_refused(toy_vocab):
     for clip in ((0.5, 0.5), (0.6, 0.2), (0.0, 1.1), (-0.1, 0.5)):
         with pytest.raises(UsageError, match=r"--task.clip must be.*shares.* \[0, 1\]"):
             BD3LM.Config(clip=clip)

@@ -149,7 +149,7 @@ def test_linkers_are_replaceable(toy_vocab, tmp_path, monkeypatch):
         ({"random_none_keep": (0, 0, 0)}, "--task.random-none-keep needs a weight above 0"),
     ],
 )
-def test_errors_of_options(toy_vocab, options, message):
+def test_options_that_do_not_fit_are_refused(toy_vocab, options, message):
     with pytest.raises(UsageError) as error:
         made(toy_vocab, **options)
     assert message in str(error.value)

@@ -10,7 +10,7 @@ from ranks import run_ranks
 from rounding import assert_near
 from safetensors.torch import load_file, save_file
 
-from tests.training.test_loop import same, stopped
+from tests.training.test_loop import same, train_and_stop
 from unitk import pretrained
 from unitk.errors import CheckpointError, UsageError
 from unitk.files import damage, seal
@@ -88,7 +88,7 @@ def test_before_the_first_update_it_is_the_base(start, base, words):
 def test_it_continues_bit_for_bit(train, curve, tmp_path, monkeypatch, base, words, more):
     words = f"{words} --adapter lora:rank=4,dropout=0.1 {more}"
     train(words, run="whole")
-    stopped(train, monkeypatch, 3, words, run="parts")
+    train_and_stop(train, monkeypatch, 3, words, run="parts")
     shutil.rmtree(base)  # a checkpoint has all that is needed
     train(f"{words} --resume", run="parts")
     for value in ("train/loss", "gnorm", "lr"):

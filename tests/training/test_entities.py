@@ -146,7 +146,7 @@ def toy_vocab_at(folder, vocab):
     return folder / "vocab"
 
 
-def test_errors_of_widths_and_architectures(train, linked, tmp_path):
+def test_widths_and_architectures_that_do_not_fit_are_refused(train, linked, tmp_path):
     with pytest.raises(UsageError) as error:
         train(asked(linked) + " --arch.entity-width 8", "run")
     wanted = "--task.entities: vectors of 16 numbers need --arch.entity-width 16, got 8"

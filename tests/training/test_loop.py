@@ -129,7 +129,7 @@ def test_a_stopped_run_continues_bit_for_bit(train, curve, tmp_path, monkeypatch
 @pytest.mark.parametrize(
     "how", ["--precision fp32", "--precision bf16", "--threads 2 --precision fp32"]
 )
-def test_stopped_anywhere(train, curve, tmp_path, monkeypatch, long, how):
+def test_a_run_stopped_anywhere_ends_alike(train, curve, tmp_path, monkeypatch, long, how):
     words = f"{long} {how}"
     check_resume(train, curve, tmp_path, monkeypatch, words, stops=range(1, 10))
 
@@ -274,7 +274,7 @@ def test_several_validation_sets(train, curve, toy_data):
     assert dev == again != all_ == progress.best
 
 
-def test_best_and_patience(train, curve, tmp_path, toy_data, monkeypatch):
+def test_patience_ends_a_run_and_best_is_kept(train, curve, tmp_path, toy_data, monkeypatch):
     losses = iter([3.0, 2.0, 2.5, float("nan"), 1.0])
     monkeypatch.setattr(
         loop.measures.Means, "values", lambda self, prefix, _: {f"{prefix}/loss": next(losses)}
@@ -623,7 +623,7 @@ def test_a_checkpoint_is_that_of_its_step_however_late_it_is_written(train, tmp_
     assert same(four, weights(tmp_path / "again"))
 
 
-def test_one_process_at_a_time(start, train, tmp_path):
+def test_one_process_at_a_time_has_a_run_folder(start, train, tmp_path):
     with RunFolder(tmp_path / "run").lock():
         with pytest.raises(UsageError, match=rf"is .*process {os.getpid()} on"):
             train("--max-steps 1")

@@ -9,7 +9,7 @@ from unitk.training.measures import Noise
 
 
 @pytest.mark.parametrize("world", [1, 3])
-def test_gradients_of_known_noise(world):
+def test_gradients_of_known_noise_have_its_scale(world):
     """Texts' gradients are normal, with mean norm 2 and variances that sum to 400."""
     chance = torch.Generator().manual_seed(1)
     mean = torch.full((2000,), 2 / 2000**0.5)

@@ -126,7 +126,7 @@ def test_the_line_is_right_beyond_the_first_block(tmp_path):
         ('{"text": "a \\ud800 b"}', r"line 2: .*a .ud800' ends in half a surrogate pair"),
     ],
 )
-def test_bad_json_lines(tmp_path, line, message):
+def test_bad_json_lines_are_refused(tmp_path, line, message):
     path = write(tmp_path / "x.jsonl", '{"text": "\\ud83d\\ude00"}\n' + line + "\n")
     with pytest.raises(DataError, match=message):
         sentences(path, Separators(format="jsonl"))

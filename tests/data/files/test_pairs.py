@@ -84,7 +84,7 @@ def test_a_mark_between_sentences(tmp_path):
         ("text", "line 3: not a JSON object"),
     ],
 )
-def test_bad_records(tmp_path, record, message):
+def test_bad_records_are_refused(tmp_path, record, message):
     path = lines(tmp_path / "x.jsonl", {"body": "a", "title": "b"}, record)
     with pytest.raises(DataError, match=message):
         list(read_records(path, FIELDS))

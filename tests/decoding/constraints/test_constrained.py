@@ -121,7 +121,7 @@ def test_what_the_rules_forbid_has_no_output(toy):
     assert not found[0] and found[1]
 
 
-def test_mistakes(toy):
+def test_mistakes_are_refused(toy):
     case = toy.Case("shift", words=4)
     for more in ({"sampling": True}, {"beam": 4, "diverse_beam_groups": 2}):
         with pytest.raises(UsageError, match="--constraints .*search.* --sampling"):

@@ -85,7 +85,7 @@ def kill_at(monkeypatch):
     return arm
 
 
-def test_a_kill_at_any_moment(tmp_path, kill_at, monkeypatch):
+def test_a_kill_at_any_moment_loses_no_line(tmp_path, kill_at, monkeypatch):
     kills = 0
     for first in range(1, 99):
         folder = tmp_path / str(first)
@@ -141,7 +141,7 @@ def test_another_run_is_not_continued(tmp_path, kill_at, monkeypatch, caplog):
     assert path.read_text() == WHOLE
 
 
-def test_damage(tmp_path, kill_at, monkeypatch):
+def test_damaged_files_are_refused(tmp_path, kill_at, monkeypatch):
     path = tmp_path / "out.txt"
     killed(path, kill_at, monkeypatch)
     (tmp_path / ".out.txt.partial").write_text("one\n")

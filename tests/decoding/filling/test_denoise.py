@@ -292,7 +292,7 @@ def test_too_long_a_source_is_refused_or_shortened(toy_vocab):
     assert len(one.hypothesis.ids) <= 8
 
 
-def test_mistakes(made, toy_vocab):
+def test_mistakes_are_refused(made, toy_vocab):
     for option, value in {"min_len": 2, "no_repeat_ngram_size": 2, "unkpen": 1.0}.items():
         name = "--" + option.replace("_", "-")
         with pytest.raises(UsageError, match=f"{name} .*no effect.*diffusion"):

@@ -51,7 +51,7 @@ def test_each_mask_gets_its_likeliest_word(toy_vocab, shift):
         assert output.text == toy_vocab.decode(filled).replace(" ⁇ abe", "Babe")
 
 
-def test_mistakes(mlm):
+def test_mistakes_are_refused(mlm):
     with pytest.raises(UsageError, match="one output"):
         mlm.infill(["The [MASK]."], nbest=2, beam=2)
     for idle in ({"sampling": True}, {"temperature": 2.0}, {"unkpen": 1.0}):

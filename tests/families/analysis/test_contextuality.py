@@ -29,7 +29,7 @@ def unit(x):
     return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
-def test_definitions_restated():
+def test_measures_equal_their_definitions():
     x = np.random.default_rng(0).normal(size=(7, 5)) + 1
     every = [cosine(a, b) for a, b in combinations(x, 2)]
     assert similarity(unit(x)) == pytest.approx(np.mean(every))

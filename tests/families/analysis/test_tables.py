@@ -65,7 +65,7 @@ def test_ranks_with_ties():
     assert rank_values(np.array([3.0, 1, 3, 2, 3])).tolist() == [4, 1, 4, 2, 4]
 
 
-def test_analogies_by_hand(scores):
+def test_analogies_are_those_by_hand(scores):
     """woman - man + king: of the others, queen is nearest; the three themselves are not meant."""
     table = ": family\nman king woman queen\nMAN KING WOMAN QUEEN\n: other\nman king woman rome\n"
     found = scores("analogy", ("q.txt", table + "a b c d\n"))["analogy"]
@@ -80,7 +80,7 @@ def test_analogies_by_hand(scores):
     assert few["analogy@4"] == 100 and few["left_out"] == 1
 
 
-def test_purity_by_hand(scores):
+def test_purity_is_that_by_hand(scores):
     """Clusters {king, man}, {woman, queen}, {Paris, rome}."""
     pytest.importorskip("scipy")
     right = "king ruler\nman ruler\nwoman person\nqueen person\nParis city\nrome city\n"

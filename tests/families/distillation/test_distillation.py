@@ -236,7 +236,7 @@ def test_a_student_learns_by_the_options_of_a_paper(paper):
     assert model.decoder.layers[0].attention.qkv.weight.grad.abs().sum() > 0
 
 
-def test_distances_by_hand():
+def test_distances_are_those_by_hand():
     a, b = torch.tensor([[[3.0, 4.0]]]), torch.tensor([[[0.0, 2.0]]])
     assert distance(a, b, "mse").item() == pytest.approx((9 + 4) / 2)
     assert distance(a, b, "cosine").item() == pytest.approx(1 - 0.8)

@@ -21,11 +21,11 @@ def some(*shape):
     return RNG.standard_normal(shape, np.float32)
 
 
-def test_lerp_by_hand():
+def test_lerp_is_that_by_hand():
     assert lerp(EAST, NORTH, 0.25).tolist() == [0.75, 0.25]
 
 
-def test_slerp_by_hand():
+def test_slerp_is_that_by_hand():
     assert slerp(EAST, NORTH, 1 / 3) == pytest.approx([np.sqrt(3) / 2, 0.5])
     assert slerp(2 * EAST, 2 * NORTH, 0.5) == pytest.approx([np.sqrt(2)] * 2)
 
@@ -57,7 +57,7 @@ def test_a_path_has_both_ends_exactly(how):
     assert path(a, b, 2, how)[1].tolist() == [a.tolist(), b.tolist()]
 
 
-def test_an_analogy_by_hand():
+def test_an_analogy_is_that_by_hand():
     a, b, c = some(3, 4)
     assert (solve_analogy(a, a, c, 1.0) == c).all() and (solve_analogy(a, b, c, 0.0) == c).all()
     assert solve_analogy(a, b, a, 1.0) == pytest.approx(b, abs=1e-6)
@@ -104,7 +104,7 @@ def test_main_axes_are_those_of_the_covariance():
         assert share[axis] == pytest.approx(values[which] / values.sum(), rel=1e-4)
 
 
-def test_main_axes_by_hand():
+def test_main_axes_are_those_by_hand():
     flat, share = principal(np.array([[3, 1], [-3, 1], [0, 2], [0, 0]], np.float32), 2)
     assert flat == pytest.approx(np.array([[3, 0], [-3, 0], [0, 1], [0, -1]]), abs=1e-6)
     assert share == pytest.approx([0.9, 0.1])

@@ -31,7 +31,7 @@ def test_density_is_the_normal_law():
     assert torch.allclose(log_normal(z, mean, logvar), law.log_prob(z).sum(-1), atol=1e-12)
 
 
-def test_mutual_information_by_hand():
+def test_mutual_information_is_that_by_hand():
     # two texts, one dimension, deviation 1: means 0 and 2, draws 1 and 2
     z, mean = torch.tensor([[1.0], [2.0]]), torch.tensor([[0.0], [2.0]])
     near, far = math.exp(-1 / 2), math.exp(-4 / 2)
@@ -73,7 +73,7 @@ def test_mutual_information_does_not_depend_on_chunks(chunk, monkeypatch):
     assert mutual_information(*some) == pytest.approx(whole, abs=1e-12)
 
 
-def test_active_units_by_hand():
+def test_active_units_are_those_by_hand():
     # variances with one degree of freedom less: 0.0098, 0.0128, 0
     mean = torch.tensor([[0.0, 0.0, 5.0], [0.14, 0.16, 5.0]])
     assert active_units(mean) == 1

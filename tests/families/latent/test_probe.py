@@ -35,7 +35,7 @@ def test_the_weights_are_where_the_gradient_is_zero():
     assert error.sum(0).abs().max() < 1e-4
 
 
-def test_two_classes_on_a_line_by_hand():
+def test_two_classes_on_a_line_are_parted_as_by_hand():
     # symmetric: no bias, and w = w1 - w0 solves penalty * w / 2 = 2 / (1 + exp(w))
     x = torch.tensor([[-1.0], [1.0]], dtype=torch.float64)
     weight, bias = logistic(x, torch.tensor([0, 1]), 2, 0.1)

@@ -104,7 +104,7 @@ def test_it_adds_nothing_at_first_and_merges_into_the_sum(arch):
     assert not changed - {f"{name}weight" for name in adapted}
 
 
-def test_parameters_by_hand():
+def test_parameters_are_counted_as_by_hand():
     model = built("qwen3_tiny", lora("rank=3"))
     config = model.config
     width, inner, keys = config.width, config.ffn_width, config.kv_width

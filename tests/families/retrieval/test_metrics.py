@@ -40,7 +40,7 @@ NDCG = (2 / log2(3) + 1 / log2(5)) / (2 + 1 / log2(3) + 1 / log2(4))
 """Of q1; nothing was found for q2, nothing is relevant for q4, and q3 is not judged."""
 
 
-def test_measures_by_hand(scores):
+def test_measures_are_those_by_hand(scores):
     found = scores("ndcg,mrr,recall,ndcg@2,recall@2,mrr@1,ndcg@100")
     wanted = {"ndcg": NDCG, "mrr": 1 / 2, "recall": 2 / 3, "recall@2": 1 / 3, "mrr@1": 0}
     wanted |= {"ndcg@2": (2 / log2(3)) / (2 + 1 / log2(3)), "ndcg@100": NDCG}

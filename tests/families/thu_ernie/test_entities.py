@@ -49,7 +49,7 @@ def test_copies_have_names_alone(tmp_path):
         ("", "there is no vector in it"),
     ],
 )
-def test_errors_of_vectors(tmp_path, text, message):
+def test_bad_vectors_are_refused(tmp_path, text, message):
     with pytest.raises(DataError) as error:
         read_vectors(written(tmp_path / "v", text))
     assert str(error.value).startswith(f"{tmp_path / 'v'}") and message in str(error.value)
