@@ -65,6 +65,18 @@ def test_a_table_that_is_read_as_text_is_warned_about(decode, files, capsys):
     assert [(files / name).read_text().count("\n") for name in ("lines", "rows")] == [2, 1]
 
 
+def test_many_outputs_that_repeat_themselves_are_counted(decode, files, capsys):
+    (files / "many.txt").write_text("".join(f"{line}\n" for line in toy_lines(30)))
+    for blocks in (0, 3):
+        how = f"--beam 1 --min-len 24 --max-len 24 --no-repeat-ngram-size {blocks} --overwrite"
+        decode(f"--input many.txt --output out.txt {how}")
+        words = [line.split() for line in (files / "out.txt").read_text().splitlines()]
+        threes = [[*zip(line, line[1:], line[2:], strict=False)] for line in words]
+        repeats = sum(len(set(some)) < len(some) for some in threes)
+        told = f"warning: {repeats} of 30 outputs" in capsys.readouterr().err
+        assert told == (blocks == 0) and (blocks or repeats > 9)
+
+
 def test_an_ensemble_of_a_model_with_itself(decode, trained, files, generator):
     decode(f"--input in.txt --output out.txt {QUICK} --checkpoint {trained}")
     sources = [line.split("\t") for line in LINES]

@@ -274,6 +274,10 @@ class Generation:
             say("warning: --rerank on had no effect: no input had blanks")
         if self.chosen.score:
             say(tally)
+        blocked = self.chosen.no_repeat_ngram_size or self.generator.task.driver != "steps"
+        if tally.repeats > max(9, tally.outputs / 10) and not (self.chosen.score or blocked):
+            repeats = f"{tally.repeats:,} of {tally.outputs:,} outputs repeat three words"
+            say(f"warning: {repeats}; --no-repeat-ngram-size 3 blocks that")
 
     def check_inputs(self, first: int) -> None:
         """Lay out all inputs, so that a mistake in one is reported before any is decoded."""

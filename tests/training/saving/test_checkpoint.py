@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from unitk.errors import CheckpointError, NonFiniteError
+from unitk.errors import CheckpointError, NonFiniteError, UsageError
 from unitk.files import seal
 from unitk.slots import collate
 from unitk.training.average import mean
@@ -15,7 +15,7 @@ from unitk.training.loop import Trainer
 from unitk.training.parallel import Ranks
 from unitk.training.saving import checkpoint, snapshot
 from unitk.training.saving.folder import RunFolder
-from unitk.training.saving.state import Progress, read_state
+from unitk.training.saving.state import Progress, plugins_named, read_state
 from unitk.training.saving.weights import load_tensors, save_tensors
 
 
@@ -175,6 +175,18 @@ def test_state_is_readable(train, tmp_path):
     assert state["step"] == 3 and state["config"]["lr"] == "0.01"
     assert set(state["versions"]) == {"unitk", "python", "torch", "numpy", "threads"}
     json.dumps(state, allow_nan=False)
+
+
+def test_a_plug_in_that_lacks_is_told_in_one_line():
+    known = (
+        "--task: there is no task 'inward' (known: lm, mlm)",
+        "--arch: there is no arch 'narrow'",
+    )
+    with pytest.raises(UsageError) as found, plugins_named({"user_dir": "mine"}, Path("run")):
+        raise UsageError(*known)
+    said = str(found.value)
+    assert all(word in said for word in ("'inward'", "run", "--user-dir", "'mine'"))
+    assert "\n" not in said and "known" not in said
 
 
 @pytest.mark.slow

@@ -187,11 +187,13 @@ class Formatter:
 
 @dataclass
 class Tally:
-    """Totals of scored outputs: their number, their words including ends, and the sum of scores."""
+    """Totals of outputs: their number, their words including ends, and the sum of scores."""
 
     outputs: int = 0
     words: int = 0
     log_prob: float = 0.0
+    repeats: int = 0
+    """Outputs in which the same three words stand twice."""
 
     def add(self, results: Sequence[Sequence[Output]]) -> None:
         """Add some outputs."""
@@ -199,6 +201,9 @@ class Tally:
             self.outputs += len(outputs)
             self.words += sum(len(output.hypothesis.ids) for output in outputs)
             self.log_prob += sum(output.hypothesis.log_prob for output in outputs)
+            for words in (output.text.split() for output in outputs):
+                threes = [*zip(words, words[1:], words[2:], strict=False)]
+                self.repeats += len({*threes}) < len(threes)
 
     def __str__(self) -> str:
         perplexity = math.exp(min(-self.log_prob / max(self.words, 1), 700))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -96,13 +97,14 @@ def plugins_named(state: dict[str, Any], folder: Path) -> Iterator[None]:
     try:
         yield
     except UsageError as error:
-        if state["user_dir"] is None:
-            raise
         # they are not loaded: a checkpoint never decides which code runs
-        raise UsageError(
-            f"{error}; {folder} was trained with plug-ins: "
-            f"give --user-dir if you trust those of {state['user_dir']!r}"
-        ) from error
+        if plugins := state["user_dir"]:
+            unknown = re.split(r" \(known|\n", str(error))[0]
+            raise UsageError(
+                f"{unknown}; {folder} was trained with plug-ins: "
+                f"give --user-dir if you trust those of {plugins!r}"
+            ) from error
+        raise
 
 
 @dataclass
