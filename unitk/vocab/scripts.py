@@ -31,7 +31,8 @@ STOP = regex.compile(
     # a range in front of the properties: twice as fast
     r"[.!?\u0589-\U0010ffff](?:"
     # these need a blank and the beginning of a sentence; and no title or initial before a dot
-    rf"(?<=[.!?])\p{{SB=Close}}*\s+(?=[\p{{SB=Close}}¿¡]*{BEGIN})"
+    # (French has blanks within its quotes)
+    rf"(?<=[.!?])(?:\p{{SB=Close}}|\s»)*\s+(?=(?:[\p{{SB=Close}}¿¡]|«\s)*{BEGIN})"
     rf"(?<!\b(?:Mr|Mrs|Ms|Dr|St|{INITIAL})\.\s)"
     # a sure stop needs nothing after it but may have closing quotes
     rf"""|(?<={SURE})(?:\s*{SURE})*["'\p{{Pe}}\p{{Pf}}]*)""",

@@ -56,6 +56,8 @@ def test_json_lines(tmp_path):
         ("Mr. Smith met Dr. A. Jones. They left.", ["Mr. Smith met Dr. A. Jones.", "They left."]),
         ("Über. Ärger. Ёлка. Če. Ж", ["Über.", "Ärger.", "Ёлка.", "Če.", "Ж"]),
         ("他说：“好。”我走了！真的？是", ["他说：“好。”", "我走了！", "真的？", "是"]),
+        ("Il part. « Oui. » Elle rit.", ["Il part.", "« Oui. »", "Elle rit."]),
+        ("« Oui. » dit-il. Puis rien.", ["« Oui. » dit-il.", "Puis rien."]),
         ("One.\nTwo. Three\n\nfour", ["One.", "Two.", "Three", "four"]),
         (" . \n", ["."]),
         ("", []),
