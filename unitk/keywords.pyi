@@ -410,6 +410,8 @@ def score(
     rouge_words: Literal["ascii", "unicode"] = ...,
     lowercase: bool = ...,
     separator: str = ...,
+    output: Path | str | None = ...,
+    overwrite: bool = ...,
     output_format: Literal["text", "json"] = ...,
     user_dir: Path | str | None = ...,
     options: Mapping[str, object] | None = ...,

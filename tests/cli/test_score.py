@@ -34,6 +34,23 @@ def test_text(files, capsys):
     assert "sources 2" in lines[4]
 
 
+def test_each_text_has_its_rouge_and_the_worst_comes_first(files, capsys):
+    words("--metric rouge --hypotheses hyp --references ref --output-format json --output each")
+    whole = json.loads(capsys.readouterr().out)["rouge"]
+    each = [json.loads(line) for line in (files / "each").read_text().splitlines()]
+    assert [one["id"] for one in each] == [1, 0]
+    assert [(one["output"][:3], one["target"][0][:3]) for one in each] == [
+        ("who",) * 2,
+        ("the",) * 2,
+    ]
+    for name in ("rouge1", "rouge2", "rougeL"):
+        assert sum(one[name] for one in each) / 2 == pytest.approx(whole[name])
+    with pytest.raises(UsageError, match="--overwrite"):
+        words("--metric rouge --hypotheses hyp --references ref --output each")
+    with pytest.raises(UsageError, match="--output .* --metric rouge"):
+        words("--metric bleu --hypotheses hyp --references ref --output each")
+
+
 def test_json_and_several_references(files, capsys):
     words("--metric bleu --hypotheses hyp --references ref,ref2 --output-format json")
     together = json.loads(capsys.readouterr().out)

@@ -21,3 +21,5 @@ class Score:
 
     figures: dict[str, float | int]
     about: str
+    each: Sequence[dict[str, float]] = ()
+    """The figures of each text by itself, of metrics that are means over texts."""

@@ -68,14 +68,16 @@ def rouge(
     kinds = ROUGE if split else ROUGE[:3]
     scorer = RougeScorer(kinds, tokenizer=_Tokenizer(kind))
     sums = dict.fromkeys(kinds, 0.0)
+    each = list[dict[str, float]]()
     for hypothesis, several in zip(hypotheses, references, strict=True):
         sentences = [text.replace(separator, "\n") for text in several]
         best = scorer.score_multi(sentences, hypothesis.replace(separator, "\n"))
         for name in kinds:
             sums[name] += best[name].fmeasure
+        each.append({name: 100 * best[name].fmeasure for name in kinds})
         report(1)
     figures = {name: 100 * value / len(hypotheses) for name, value in sums.items()}
     figures.setdefault("rougeLsum", figures["rougeL"])
     how_many = f"{(count := len(hypotheses)):,} text{'s' * (count != 1)}"
     counted = "" if kind == "ascii" else ", words of any script"
-    return Score(figures, f"F1, rouge-score with stemmer{counted}, {how_many}")
+    return Score(figures, f"F1, rouge-score with stemmer{counted}, {how_many}", each)

@@ -15,6 +15,7 @@ from unitk.data.files.columns import Side, order_by_id, read_column, read_labels
 from unitk.data.files.labels import number_of_choice
 from unitk.data.files.lines import name_file
 from unitk.errors import DataError, UsageError, amount, require, show_value
+from unitk.files import create, new_file
 from unitk.metrics import Score
 from unitk.metrics.bleu import Tokenize
 from unitk.metrics.labels import answers, class_sets, classes, numbers, tags
@@ -95,6 +96,10 @@ class Options:
     separator: Annotated[str, With("metric", ("rouge", "stats"))] = "<q>"
     """Mark between the sentences of a text, for rougeLsum and stats. Line ends within the texts of
     a table part sentences, too."""
+    output: Annotated[Path | None, With("metric", ("rouge",))] = None
+    """File of json-lines to write: each text with its own ROUGE, the worst first."""
+    overwrite: Annotated[bool, With("output")] = False
+    """Replace an --output that exists."""
     output_format: Literal["text", "json"] = "text"
     """text: a line for each metric; json: one object."""
     user_dir: UserDir = None
@@ -142,7 +147,19 @@ def _score_texts(options: Options) -> dict[str, Score]:
     )
     passes = ("bleu", "rouge", "chrf", "chrf")  # chrf counts twice, once with words
     with progress(count * sum(map(passes.count, options.metric)), unit="texts") as report:
-        return score_texts(options.metric, hypotheses, texts, sources, how, report)
+        scores = score_texts(options.metric, hypotheses, texts, sources, how, report)
+    if options.output is not None:
+        rows: list[dict[str, Any]] = [
+            {"id": i, **figures, "output": text, "target": wanted}
+            for i, (figures, text, wanted) in enumerate(
+                zip(scores["rouge"].each, hypotheses, texts, strict=True)
+            )
+        ]
+        rows.sort(key=lambda row: row["rougeL"])
+        lines = (json.dumps(row, ensure_ascii=False) for row in rows)
+        with new_file(options.output, "--output", replace=options.overwrite) as part:
+            create(part, "".join(f"{line}\n" for line in lines))
+    return scores
 
 
 def _score_labels(options: Options) -> dict[str, Score]:
