@@ -136,6 +136,28 @@ def test_a_whole_model_is_named(save):
         read_tensors(path)
 
 
+@pytest.mark.parametrize(
+    ("save", "message"),
+    [
+        (lambda model, file: torch.save(model, file, _use_new_zipfile_serialization=False), "mod"),
+        (lambda model, file: torch.jit.save(torch.jit.script(model), file), "module.*state_dict"),
+        (lambda model, file: torch.save(model.to("meta").state_dict(), file), "weight .*meta"),
+        (
+            lambda model, file: torch.save({"a": model.weight.detach().to_sparse()}, file),
+            "'a' is sparse",
+        ),
+    ],
+    ids=range(4),
+)
+@pytest.mark.filterwarnings("ignore")
+def test_what_is_no_tensor_with_values_is_told(save, message, tmp_path):
+    """A module in torch's old format, a program, and tensors without or of few values."""
+    file = tmp_path / "x.bin"
+    save(torch.nn.Linear(2, 3), str(file))
+    with pytest.raises(CheckpointError, match=f"x.bin.*{message}"):
+        read_tensors(file)
+
+
 def test_settings_of_omegaconf_are_plain(tmp_path):
     omegaconf = pytest.importorskip("omegaconf")
     there = {"model": {"_name": "bart", "layers": 2, "sizes": [1, 2], "none": None}}

@@ -155,7 +155,10 @@ def _check_tensors(value: Any, path: Path) -> dict[str, Tensor]:
     for name, entry in value.items():
         if not isinstance(name, str) or not isinstance(entry, Tensor) or entry.is_sparse:
             kind = entry.of if isinstance(entry, StandIn) else type(entry).__name__
-            raise CheckpointError(f"{path}: {name!r} is {kind}, not a tensor")
+            kind = "sparse" if isinstance(entry, Tensor) else f"{kind}, not a tensor"
+            raise CheckpointError(f"{path}: {name!r} is {kind}")
+        if entry.is_meta:
+            raise CheckpointError(f"{path}: {name} has no values, as it was on the meta device")
         if entry.is_complex() or entry.is_quantized:
             raise CheckpointError(f"{path}: {name} is of {entry.dtype}, not of real numbers")
     return dict(value)
@@ -234,6 +237,9 @@ def reading(path: Path) -> Iterator[None]:
         fault = message.splitlines()[0][:120] if message else type(error).__name__
         if re.search("WeightsUnpickler|weights_only|PytorchStreamReader", message):
             fault = "it is damaged or incomplete, or torch.save did not write it"
+            # what torch calls a module in its old format, and a program
+            whole = re.search("persistent_load of storage|TorchScript", message)
+            fault = "it holds a module, not tensors: save its state_dict()" if whole else fault
         raise CheckpointError(f"{path} cannot be read: {fault}") from error
 
 
