@@ -102,20 +102,16 @@ def open_setup(
             f"{option} has no effect without --pairs, --last-word, --choices or --stride, or a "
             "--task such as cloze, which the model was not trained with"
         )
-    # a schedule of the block size counts epochs up to the last one
-    options = {k: state["config"][k] for k in (*CUT, "max_epochs") if k in state["config"]}
-    lengths = state.get("lengths") or ()
-    options |= {key: str(tokens) for key, tokens in zip(CUT[2:], lengths, strict=False)}
+    texts = _options_of_cut(state)
     for name, part in recorded_options(state).tasks().items():
         if not untrained and registry.has("task", name):
             hides = registry.get("task", name).hides
-            options |= {f"{part}.{key}": value for key, value in hides.items()}
-    options["stateful_rows"] = str(rows)
+            texts |= {f"{part}.{key}": value for key, value in hides.items()}
     # texts are cut as those of validation are, which have the seed 0 in any run
-    nowhere = {"data": f"{corpus}=1", "valid": "none", "seed": "0"}
-    nowhere |= {"save_dir": str(folder), "max_steps": "1"}
+    texts |= {"data": f"{corpus}=1", "valid": "none", "seed": "0", "stateful_rows": str(rows)}
+    texts |= {"save_dir": str(folder), "max_steps": "1"}
     kinds = ("task", "arch", "criterion")
-    settings = Settings.of_texts(options | nowhere, Origin.CHECKPOINT).under(untrained).under(given)
+    settings = Settings.of_texts(texts, Origin.CHECKPOINT).under(untrained).under(given)
     parsed = checkpoint.components(state, folder, settings, kinds, TrainConfig)
     data = open_data(parsed)
     check_data(state, data, folder)
@@ -123,6 +119,15 @@ def open_setup(
     loaded = checkpoint.load(folder, device, task or next(iter(parsed.mixture), None), given)
     criterion = parsed.components["criterion"].config.build(data.vocab)
     return Setup(folder, corpus, loaded.model, criterion, data, parsed, state, device, bf16)
+
+
+def _options_of_cut(state: dict[str, Any]) -> dict[str, str]:
+    """The options of a run that say what an example is, with the lengths that it had."""
+    recorded = state["config"]
+    # a schedule of the block size counts epochs up to the last one
+    texts = {key: recorded[key] for key in (*CUT, "max_epochs") if key in recorded}
+    lengths = state.get("lengths") or ()
+    return texts | {key: str(tokens) for key, tokens in zip(CUT[2:], lengths, strict=False)}
 
 
 def corpus_of(path: Path) -> Path:
