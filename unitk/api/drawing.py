@@ -58,7 +58,7 @@ class Drawing:
     def record(self) -> dict[str, Any]:
         """The drawing as json, for `mask.js`."""
         slots = self.slots
-        seen = masks.dense(self.slots.table, self.slots.table)
+        seen = masks.dense(slots.table, slots.table)
         what = pictures.kinds(slots, self.masked)
         fields = {name: getattr(slots, name) for name in ("pos", "pos2", "seg", "now")}
         fields |= self.inputs
