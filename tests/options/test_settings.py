@@ -34,6 +34,17 @@ def test_another_component_drops_the_options_of_the_one_below(capsys):
     assert below.under(texts(task="mlm")) == below
 
 
+def test_another_model_drops_the_layout_of_the_one_below(capsys):
+    below = texts(task="classify", task__layout="lm", task__separators="2", init_from="base")
+    both = below.under(texts(Origin.FLAG, "", init_from="bert"))
+    assert set(both) == {"task", "task.separators", "init_from"}
+    assert "bert drops" in capsys.readouterr().err
+    given = texts(Origin.FLAG, "", init_from="bert", task__layout="mlm")
+    assert below.under(given)["task.layout"].text == "mlm"
+    for same in ("base", "none"):
+        assert below.under(texts(init_from=same))["task.layout"].text == "lm"
+
+
 def test_the_options_of_a_part():
     some = texts(task="mlm=1 lm=2", task__lm__ends="off", task__mlm__nsp="on", arch__width="8")
     assert some.tasks() == {"mlm": "task.mlm", "lm": "task.lm"}

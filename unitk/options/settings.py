@@ -128,14 +128,16 @@ class Settings(Mapping[str, Setting]):
         """Merge these settings with `later` ones, which win.
 
         If the later ones choose another component, the options of the one chosen here are dropped,
-        and a note says so.
+        and a note says so. So is the layout of texts with another --init-from.
         """
         kept = self
         # a component is named without a dot, its options with one
         for kind in [key for key in later if key in self and "." not in key]:
             names = _names(later[kind])
-            old = [key for key in kept if key.startswith(f"{kind}.")]
-            if _names(self[kind]) != names and old:
+            # a layout is that of the model which the lower settings name
+            start = "task.layout" if kind == "init_from" else f"{kind}."
+            old = [key for key in kept if key.startswith(start)]
+            if names not in (_names(self[kind]), ["none"]) and old:
                 choice = f"{flag(kind)} {' '.join(names)}"
                 say(f"note: {choice} drops {', '.join(old)} of {self[old[0]].where}")
                 kept = kept.without(old)
