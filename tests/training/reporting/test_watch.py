@@ -72,7 +72,8 @@ def test_what_is_told(train, tmp_path, toy_data, caplog):
     assert first["panel/beta"] == 1 and 0 < second["panel/lr"] < first["panel/lr"]
     assert all(f"panel_kl/{i}" in first for i in range(4))
     assert first["panel/reconstruction"] > second["panel/reconstruction"]
-    lines = [line for message in caplog.messages for line in message.splitlines()]
+    lines = caplog.messages
+    assert not any("\n" in line for line in lines)
     (told,) = [line for line in lines if line.startswith("step 1/2  reconstruction")]
     assert "z-gap" in told and "(ln 24)" in told and f"lr {first['panel/lr']:.2e}" in told
     assert sum("kl of each dimension, sorted" in line for line in lines) == 2

@@ -124,7 +124,8 @@ class Journal:
 
     def _print(self, step: int, line: str) -> None:
         progress = f"{step:,}" + (f"/{self.total:,}" if self.total else "")
-        log.info("step %s  %s", progress, line)
+        for part in f"step {progress}  {line}".split("\n"):  # a line end within would be escaped
+            log.info("%s", part)
 
     def take_events(self) -> Iterator[Event]:
         """The events since the last call."""
