@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from unitk.vocab import train as alphabet
+from unitk.vocab import train as vocab_training
 from unitk.vocab.train import LONG, _short, train_vocab
 
 DRAW = random.Random(0)
@@ -18,7 +18,7 @@ ENGLISH = [" ".join(DRAW.choices(WORDS, k=11)) for _ in range(600)] + ["Zq 7"]
 
 def count(lines, normalization):
     """The characters of a text, as the vocabulary sees them."""
-    return alphabet.normalize(alphabet.characters(lines), normalization)
+    return vocab_training.normalize(vocab_training.characters(lines), normalization)
 
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
@@ -32,10 +32,10 @@ def test_all_letters_of_an_alphabet_that_is_used_are_in(kind):
 
 def test_few_characters_are_all_in_and_alphabets_complete():
     counts = count(ENGLISH * 50, "nmt_nfkc")
-    coverage, required = alphabet.choose_coverage(counts, 8000, "nmt_nfkc")
+    coverage, required = vocab_training.choose_coverage(counts, 8000, "nmt_nfkc")
     assert coverage == 1.0 and {*string.ascii_letters} <= {*required}
     assert not {*string.digits} & {*required}  # of digits there is but one
-    lowered = alphabet.choose_coverage(counts, 8000, "nmt_nfkc_cf")[1]
+    lowered = vocab_training.choose_coverage(counts, 8000, "nmt_nfkc_cf")[1]
     assert {*lowered} == {*string.ascii_lowercase}
 
 
@@ -46,7 +46,7 @@ def test_of_thousands_the_rare_ones_are_left_out_but_no_letter(caplog):
     text = ["".join(rng.choice(han, 50, p=share / share.sum())) for _ in range(400)]
     text += ["ABC 12", "".join(han[2990:]), "\u03b1"]
     counts = count(text, "nmt_nfkc")
-    coverage, required = alphabet.choose_coverage(counts, 800, "nmt_nfkc")
+    coverage, required = vocab_training.choose_coverage(counts, 800, "nmt_nfkc")
     assert coverage == 0.9995 and {*required} == {*"ABC12"}  # one alpha is no use of Greek
     with caplog.at_level(logging.WARNING):
         vocab = train_vocab(text, 800)
