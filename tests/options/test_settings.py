@@ -5,9 +5,11 @@ import json
 import pytest
 
 from unitk import registry
+from unitk.data.corpus.preprocess import Options
+from unitk.errors import UsageError
 from unitk.options.config import NoOptions, parse, resolve
 from unitk.options.fields import options, parse_value, render
-from unitk.options.settings import NOTHING, Origin, Setting, Settings
+from unitk.options.settings import NOTHING, Origin, Setting, Settings, read_flags
 from unitk.training.config import COMPONENTS, TrainConfig
 
 NEEDED = ["--data", "x", "--save-dir", "y", "--max-steps", "1"]
@@ -81,3 +83,12 @@ def test_an_empty_folder_of_plug_ins_is_not_the_current_one(tmp_path, monkeypatc
     (tmp_path / "own.py").write_text("raise SystemExit('it ran')\n")
     found = parse("train", TrainConfig, [*NEEDED, "--task", "lm", "--user-dir="], COMPONENTS)
     assert found.main.user_dir is None
+
+
+def test_a_word_of_dashes_is_a_value_and_no_option():
+    """As a mark between documents; two of them end the options."""
+    given = read_flags(["--document-mark", "---", "--dest", "d"], Options)
+    assert [one.words for one in given.values()] == [("---",), ("d",)]
+    for words in (["---"], ["--document-mark", "--"]):
+        with pytest.raises(UsageError, match=f"unexpected word '{words[-1]}'"):
+            resolve(Options, read_flags(words, Options))

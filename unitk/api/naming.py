@@ -61,8 +61,7 @@ def _plugin_at_fault(error: Exception) -> str:
     called = re.split(r"\W", str(error))[0]  # as in `Mine.prompt() takes 1 positional argument`
     frames = [*walk_tb(error.__traceback__)]
     for frame, line in reversed(frames):
-        own = frame.f_globals.get("__name__", "").startswith(PLUGIN)
-        if own:
+        if frame.f_globals.get("__name__", "").startswith(PLUGIN):
             return "" if frame is frames[-1][0] else f"{frame.f_code.co_filename}, line {line}"
     for name, module in [*sys.modules.items()]:
         if name.startswith(PLUGIN) and getattr(vars(module).get(called), "__module__", "") == name:

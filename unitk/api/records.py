@@ -24,8 +24,6 @@ from unitk.options.settings import plain
 from unitk.training.config import TrainConfig
 from unitk.training.saving.folder import RunFolder
 
-CONSTANTS = {"Infinity": float("inf"), "-Infinity": -float("inf")}
-"""Names of numbers that Python's json writes and others have not."""
 CORPUS = "corpus"
 """Folder within a run's that holds the corpus of the records that it is trained on."""
 
@@ -113,7 +111,9 @@ def _write(records: Any, path: Path, name: str, fields: Sequence[str]) -> Path:
             try:
                 line = json.dumps({**record}, ensure_ascii=False, default=_plain)
                 if "NaN" in line:  # a missing value, of which json knows null alone
-                    known = json.loads(line, parse_constant=CONSTANTS.get)
+                    known = json.loads(
+                        line, parse_constant=lambda text: None if text == "NaN" else float(text)
+                    )
                     line = json.dumps(known, ensure_ascii=False)
                 file.write(line + "\n")
             except (TypeError, ValueError) as error:

@@ -224,7 +224,7 @@ def _split(
             return
         if word in HELP:
             continue
-        if not word.startswith("--") or word == "--":
+        if not word.startswith("--") or not word.strip("-"):
             if positional is not None or not re.match("-[a-z]$", word):
                 yield positional or "", word, UNFLAGGED
                 continue
@@ -233,7 +233,8 @@ def _split(
         if keyword.iskeyword(key):
             key += "_"
         value: str | None = text if equals else None
-        if not equals and words and not re.match("--|-[a-z]$", words[0]):
+        # a word of three dashes or more, such as a mark of documents, is no option
+        if not equals and words and not re.match("--(?!-+$)|-[a-z]$", words[0]):
             # after a switch comes one of the verb's words, if it takes any, else its value
             if positional is None or kinds.get(key) is not bool or words[0].lower() in WORDS:
                 value = words.pop(0)
