@@ -70,12 +70,13 @@ LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, toke
 @cache
 def _symbols(name: str) -> int:
     """Python's tokens in a file, without layout, comments and strings that stand alone."""
-    found = [
-        one
-        for one in tokenize.generate_tokens(io.StringIO(text(name)).readline)
-        if one.type not in LAYOUT
-    ]
-    return len(found) - sum(
+    count = inside = 0
+    for token in tokenize.generate_tokens(io.StringIO(text(name)).readline):
+        # an f-string is one token, also in Python from 3.12, which divides it
+        kind = tokenize.tok_name[token.type]
+        count += token.type not in LAYOUT and not inside
+        inside += (kind == "FSTRING_START") - (kind == "FSTRING_END")
+    return count - sum(
         isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) for node in nodes(name)
     )
 

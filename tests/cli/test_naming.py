@@ -123,9 +123,11 @@ def test_a_loop_of_links_is_told_with_its_option(tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit) as end:
         main()
     monkeypatch.setattr(UnitkError, "with_flags", False)
-    assert end.value.code == 3
+    # for Python from 3.13 it is a link to nothing
+    kind, code = ("links", 3) if sys.version_info < (3, 13) else ("gone[)]", 4)
+    assert end.value.code == code
     assert re.fullmatch(
-        r"unitk generate: --checkpoint loop: [^\n]*links\n", capsys.readouterr().err
+        rf"unitk generate: --checkpoint loop: [^\n]*{kind}\n", capsys.readouterr().err
     )
 
 

@@ -90,6 +90,18 @@ class Colour(enum.Enum):
     RED = "red"
 
 
+def test_paths_that_python_3_13_wrote_are_read(tmp_path, monkeypatch):
+    """It names its classes by the module that they are in, and 3.14 as before."""
+    members = {"__module__": "pathlib._local", "__reduce__": lambda self: (type(self), ("a", "b"))}
+    kind = type("PosixPath", (), members)
+    module = types.SimpleNamespace(PosixPath=kind)
+    monkeypatch.setitem(sys.modules, "pathlib._local", module)
+    torch.save({"there": 1, "path": kind()}, tmp_path / "model.pt")
+    assert b"pathlib._local" in (tmp_path / "model.pt").read_bytes()
+    found = read_pickle(tmp_path / "model.pt")
+    assert found["there"] == 1 and isinstance(found["path"], StandIn)
+
+
 def test_plain_values_of_libraries_are_read(tmp_path):
     there = {
         "float": np.float64(1.5),

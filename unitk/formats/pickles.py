@@ -48,7 +48,11 @@ PLAIN = frozenset(
         "fractions": "Fraction",
         "functools": "partial",
         "logging": "Logger RootLogger getLogger",
-        "pathlib": "Path PosixPath PurePath PurePosixPath PureWindowsPath WindowsPath",
+        # ._local is Python 3.13's
+        **dict.fromkeys(
+            ("pathlib", "pathlib._local"),
+            "Path PosixPath PurePath PurePosixPath PureWindowsPath WindowsPath",
+        ),
         "random": "Random",
         "re": "_compile",
         "time": "struct_time",
