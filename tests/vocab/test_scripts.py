@@ -25,6 +25,10 @@ def sentences(text):
         ["བོད་སྐད།", "འདི་ནི།"],
         ["Он пришёл.", "«Да!»", "Ёлка"],
         ["Er kam.", "„Gut.“", "Dann ging er."],
+        ["He paused…", "Then he left…", "“Why…”", "Nobody knows."],
+        ["Τι κάνεις;", "Καλά.", "Και εσύ;", "Ναι."],
+        ["ሰላም፡ነው፡፡", "እንዴት ነህ፡፡"],
+        ["It is one of a type.", "He met Dr. Ada B. Cole of Fig. A then.", "No.", "So it goes."],
     ],
 )
 def test_sentences_end_in_every_script(each):
@@ -43,6 +47,11 @@ def test_sentences_end_in_every_script(each):
         "真的？！",
         "क्या।।",
         "what! he cried",
+        "Roe v. Wade, Cats vs. Dogs",
+        "with e.g. BERT, i. e. Google's (cf. Devlin)",
+        "Prof. Dr.  Müller bzw. Gen. Blume, z. B. Das",
+        "Mme. Curie et Mlle. Durand",
+        "one; Two",
     ],
 )
 def test_initials_numbers_and_runs_of_stops_are_one_sentence(text):

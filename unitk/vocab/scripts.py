@@ -27,15 +27,23 @@ BEGIN = r"[[\p{L}--\p{Lm}]--\p{CWT}]"  # CWT: changes when titlecased
 SURE = r"[\p{SB=STerm}\u0f0d-\u0f11--[!?]]"
 """Stops that end a sentence whatever follows, as 。 ؟ । ። do, and the shads of Tibetan."""
 INITIAL = rf"[{BEGIN}&&[\p{{LB=AL}}\p{{LB=HL}}]]\p{{M}}*"  # not a syllable or a word of one letter
+LEADING = (
+    r"Mrs?|Ms|Messrs|Drs?|St|Profs?|Rev|Hon|Gov|Sen|Rep|Gen|Col|Maj|Capt|Lt|Sgt|Cpl|Adm|Cmdr|Mt|Ft"
+    r"|Mmes?|Mlles?|Mgr|MM|Hr|Fr|Sra?|Srta|Dra|Sig|Dott|Mevr|Dhr"
+    r"|Figs?|Eqs?|Vol|Nr|vs?|cf|viz|[Ee]\.\s?g|[Ii]\.\s?e|[Vv]gl|bzw|[Zz](?=\.\s?B\.)|[Dd]\.\s?h"
+    r"|[Pp]\.\s?ex|т\.\s?е"
+)
+"""Abbreviations of what cannot end a sentence, as a name or a comparison comes after it."""
 STOP = regex.compile(
     # a range in front of the properties: twice as fast
-    r"[.!?\u0589-\U0010ffff](?:"
+    r"[.!?;\u037e\u0589-\U0010ffff](?:"
     # these need a blank and the beginning of a sentence; and no title or initial before a dot
-    # (French has blanks within its quotes)
-    rf"(?<=[.!?])(?:\p{{SB=Close}}|\s»)*\s+(?=(?:[\p{{SB=Close}}¿¡]|«\s)*{BEGIN})"
-    rf"(?<!\b(?:Mr|Mrs|Ms|Dr|St|{INITIAL})\.\s)"
-    # a sure stop needs nothing after it but may have closing quotes
-    rf"""|(?<={SURE})(?:\s*{SURE})*["'\p{{Pe}}\p{{Pf}}]*)""",
+    # (French has blanks within its quotes; the semicolon is the question mark of Greek)
+    r"(?<=[.!?…]|\p{Greek}\p{M}*[;\u037e])(?:\p{SB=Close}|\s»)*\s+"
+    rf"(?=(?:[\p{{SB=Close}}¿¡]|«\s)*{BEGIN})(?<!\b(?:{LEADING}|{INITIAL})\.\s+)"
+    # a sure stop needs nothing after it but may have closing quotes; typists of Ethiopic write two
+    # marks of words in place of its stop
+    rf"""|(?:(?<={SURE})|(?<=፡)፡)(?:\s*{SURE})*["'\p{{Pe}}\p{{Pf}}]*)""",
     regex.V1,
 )
 """The end of a sentence, with the blanks after it."""
