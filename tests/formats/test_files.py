@@ -11,11 +11,12 @@ from contextlib import suppress
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from unitk.errors import CheckpointError, UnitkError, UsageError
-from unitk.formats.archive import read_pickle, read_tensors
+from unitk.formats.archive import find_file, read_pickle, read_tensors
 from unitk.formats.dictionary import FairseqDictionary, XLMDictionary
+from unitk.formats.hf.folder import WEIGHTS
 from unitk.models.archs import tiny
 from unitk.registry import get, names
 from unitk.training.saving.checkpoint import Loaded
@@ -137,6 +138,26 @@ def test_an_index_names_files_beside_it(tmp_path):
     path.write_text('{"weight_map": {"a": "../other.safetensors"}}')
     with pytest.raises(CheckpointError, match="must name.*folder"):
         read_tensors(path)
+
+
+@pytest.mark.parametrize("index", ["model.safetensors.index.fp16.json", None])
+def test_weights_of_a_variant_are_found(tmp_path, index):
+    """As transformers names them with `save_pretrained(variant="fp16")`."""
+    weights = {"a": torch.ones(2)}
+    part = "model.fp16-00001-of-00001.safetensors" if index else "model.fp16.safetensors"
+    save_file(weights, tmp_path / part)
+    if index:
+        (tmp_path / index).write_text(json.dumps({"weight_map": {"a": part}}))
+    assert torch.equal(read_tensors(find_file(tmp_path, WEIGHTS, "model"))["a"], weights["a"])
+
+
+@pytest.mark.parametrize("name", ["model.pth", "weights.safetensors", "best.pt"])
+def test_weights_with_another_name_are_named_and_can_be_given(tmp_path, name):
+    path = tmp_path / name
+    path.touch()
+    with pytest.raises(CheckpointError, match=rf"there is {name} \(give its path\)"):
+        find_file(tmp_path, WEIGHTS, "model")
+    assert find_file(path, WEIGHTS, "model") == path
 
 
 def mutated(data, rng):

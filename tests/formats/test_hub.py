@@ -113,7 +113,7 @@ def test_a_checkpoint_by_name_is_that_of_convert(hub, tmp_path):
     [
         ("hf:me/smal", "did you mean me/small"),
         ("hf:me/small@chck_1", "did you mean chck_1M"),
-        ("hf:me/old", "safetensors"),
+        ("hf:me/old", "safetensors; there is pytorch_model.bin"),
         ("hf:me/small:x", "hf:ORG/NAME@REVISION"),
         ("hf:../..", "../.."),
     ],

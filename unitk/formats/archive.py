@@ -13,7 +13,7 @@ import logging
 import re
 import warnings
 import zipfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,10 @@ OTHERS = {
     "params/word_embedding": ("Paddle", "the hub has ERNIE's for PyTorch (nghuyong/ernie-*)"),
 }
 """File of another framework -> whose it is, and what makes weights of PyTorch of it."""
+ENDINGS = {".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".hdf5", ".gguf"}
+"""How the names of files of weights end."""
+INDEX = re.compile(r"\.index(\.\w+)?\.json$")
+"""How the name of an index of several files ends, that of a variant such as fp16 too."""
 
 
 def find_file(path: Path, names: tuple[str, ...], kind: str) -> Path:
@@ -89,12 +93,22 @@ def find_file(path: Path, names: tuple[str, ...], kind: str) -> Path:
             raise CheckpointError(
                 f"{path} has weights of {framework} ({matches[0].name}), not of PyTorch; {cure}"
             )
-    raise CheckpointError(f"{path} has no {kind}: looked for {', '.join(names)}")
+    there = there_are(file.name for file in path.glob("*"))
+    raise CheckpointError(
+        f"{path} has no {kind}: looked for {', '.join(names)}{there and f'{there} (give its path)'}"
+    )
+
+
+def there_are(names: Iterable[str]) -> str:
+    """`; there is ...` for those of a folder's files that are weights by their names."""
+    found = [name for name in sorted(names) if Path(name).suffix in ENDINGS]
+    verb = "is" if len(found) == 1 else "are"
+    return f"; there {verb} {', '.join(found[:5])}" if found else ""
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Read tensors by name from a safetensors file, a pickle, or an index.json of several files."""
-    if not path.name.endswith(".index.json"):
+    if not INDEX.search(path.name):
         return unwrap(_read_tensors(path), path)
     parts = read_json(path).get("weight_map")
     if not isinstance(parts, dict) or not all(_is_name(file) for file in parts.values()):

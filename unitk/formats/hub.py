@@ -31,7 +31,7 @@ TOKENIZER = (
     *("added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "*.model"),
 )
 FILES = (
-    *(*TOKENIZER, "generation_config.json", "model*.safetensors", "model.safetensors.index.json"),
+    *(*TOKENIZER, "generation_config.json", "model*.safetensors", "model.safetensors.index*.json"),
     *(MANIFEST, "state.json", "imported.json", "generate.yaml", "vocab/*", "source_vocab/*"),
     *("chat_template.jinja", "chat_template.json", "additional_chat_templates/*.jinja"),
 )
@@ -69,7 +69,8 @@ def fetch(name: str, part: str) -> Path:
         return folder
     if not weights:
         raise CheckpointError(
-            f"{full} has no file model*.safetensors; unitk fetches no pickles, which may run code"
+            f"{full} has no file model*.safetensors{_weights(repository)}; "
+            "unitk fetches no pickles, which may run code"
         )
     return folder if part == "files" else _checkpoint(full, repository["repo"], folder)
 
@@ -169,6 +170,20 @@ def _explain(full: str, repo: str, kind: str, file: str = "") -> Iterator[None]:
             f"{full}: the hub does not answer, and its cache on this machine lacks it "
             f"({reply[:200]})"
         ) from None
+
+
+def _weights(repository: re.Match[str]) -> str:
+    """`; there is ...`: the files of weights that a model has on the hub."""
+    from huggingface_hub import HfApi, errors
+
+    from unitk.formats.archive import there_are
+
+    hub: Any = HfApi()
+    failures: Any = (OSError, ValueError, *errors.HfHubHTTPError.__bases__)
+    try:
+        return there_are(hub.list_repo_files(repository["repo"], revision=repository["revision"]))
+    except failures:
+        return ""  # what the cache has can be told without the hub
 
 
 def _near_names(kind: str, repo: str, name: str) -> str:

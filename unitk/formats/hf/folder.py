@@ -64,7 +64,11 @@ WEIGHTS = (
     "model.safetensors.index.json",
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
+    "model.safetensors.index.*.json",
+    "model.*.safetensors",
+    "pytorch_model.*.bin",
 )
+"""The files of a model's weights; the last ones are those of a variant, such as fp16."""
 FAST = "PreTrainedTokenizerFast"
 VIRTUAL = "embed.virtual.weight"
 
