@@ -121,7 +121,7 @@ def test_a_checkpoint_by_name_is_that_of_convert(hub, tmp_path):
 def test_what_the_hub_does_not_have_is_one_line(hub, tmp_path, name, message):
     done = unitk(hub, "convert", "--from", "hf", name, "--to", "unitk", tmp_path / "there")
     [line] = done.stderr.splitlines()
-    assert line.startswith(f"unitk convert: {name}") and message in line
+    assert line.startswith("unitk convert: ") and name in line and message in line
     assert done.returncode in (2, 4) and not (tmp_path / "there").exists()
 
 
@@ -134,7 +134,7 @@ def test_a_hub_that_does_not_answer_is_one_line(hub, tmp_path):
         words = ["--from", "hf", "hf:me/small", "--to", "unitk", tmp_path / "there"]
         done = unitk(hub, "convert", *words, offline=offline)
         [line] = done.stderr.splitlines()
-        assert done.returncode == 4 and line.startswith("unitk convert: hf:me/small: ")
+        assert done.returncode == 4 and line.startswith("unitk convert: --from hf:me/small: ")
         assert "cache" in line and not (tmp_path / "there").exists()
 
 
