@@ -6,11 +6,15 @@ import json
 import pytest
 
 from unitk.data.files.files import ReadingOptions
-from unitk.data.files.pairs import Fields, PairText, pair_blocks, read_records
+from unitk.data.files.pairs import Fields, PairText, pair_blocks, record_blocks
 from unitk.errors import DataError, UsageError
 
 FIELDS = Fields(("body",), ("title",))
 RECORDS = ReadingOptions(source_field=("body",), target_field=("title",))
+
+
+def read_records(path, fields):
+    return [pair for block in record_blocks(path, fields) for pair in block.pairs]
 
 
 def write(path, text):

@@ -1,6 +1,7 @@
 """Questions of SQuAD's json, and where their answers are."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from packed_files import write
@@ -85,6 +86,23 @@ def test_occurrences_may_overlap():
     assert find_answer("aa", "baaab", 3) == ((2, 4), True)
 
 
+@pytest.mark.parametrize("spans", [False, True])
+def test_answers_as_lists_are_those_of_objects(tmp_path, spans):
+    """The lists are those of `datasets`."""
+    objects = [{"text": "Ann", "answer_start": 9}, {"text": "Bob", "answer_start": 1}]
+    lists = {key: [answer[key] for answer in objects] for key in objects[0]}
+    found = []
+    for name, answers, none in (("a", objects, []), ("b", lists, {"text": [], "answer_start": []})):
+        impossible = {"question": "Why?", "answers": none, "is_impossible": name == "a"}
+        tree = squad(
+            context="Bob met Ann", qas=[{"question": "Who?", "answers": answers}, impossible]
+        )
+        path = write(tmp_path / f"{name}.json", json.dumps(tree))
+        pairs = [replace(pair, where="") for pair in read_squad(path, spans)]
+        found.append((pairs, [*read_answers(path)]))
+    assert found[0] == found[1] and len(found[0][0]) == 1 + spans
+
+
 def test_a_blank_before_an_answer_is_counted(tmp_path):
     question = {"question": "Who?", "answers": [{"text": " Ann ", "answer_start": 14}]}
     tree = squad(context="Ann was not an Ann .", qas=[question])
@@ -123,9 +141,11 @@ def test_an_answer_may_be_nowhere(tmp_path):
         (squad(context=3), r"data\[0\].paragraphs\[0\] has no text 'context'"),
         (squad(qas=[{"answers": []}]), r"qas\[0\] has no text 'question'"),
         (squad(qas=[{"question": "a"}]), r"qas\[0\] has no answer, and is not"),
-        (squad(qas=[{"question": "a", "answers": 3}]), r"qas\[0\] has no list 'answers'"),
+        (squad(qas=[{"question": "a", "answers": 3}]), r"qas\[0\]: no field 'answers.text'"),
         (squad(qas=[{"question": "a", "answers": []}]), r"qas\[0\] has no answer, and is not"),
-        (squad(qas=[{"question": "a", "answers": ["b"]}]), r"answers\[0\] has no text 'text'"),
+        (squad(qas=[{"question": "a", "answers": ["b"]}]), r"qas\[0\]: no field 'answers.text'"),
+        (squad(qas=[QUESTION, {**QUESTION, "question": " "}]), r"qas\[1\]: the question is empty"),
+        (squad(context="\n"), r"paragraphs\[0\]: the context is empty"),
     ],
 )
 def test_what_is_no_squad(tmp_path, tree, message):

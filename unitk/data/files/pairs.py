@@ -105,12 +105,6 @@ def _read(
         raise DataError(f"{error}; --skip-empty leaves such records out") from error
 
 
-def read_records(path: Path, fields: Fields) -> Iterator[PairText]:
-    """The pairs of a file of records."""
-    for block in record_blocks(path, fields):
-        yield from block.pairs
-
-
 def _pair(record: Record, fields: Fields) -> PairText:
     source = source_of(record, fields)
     targets = targets_of(record, fields)

@@ -77,7 +77,8 @@ def read_squad(path: Path, spans: bool = False) -> Iterator[PairText]:
                 yield PairText(asked, "", label=NO_SPAN, where=record.place)
             continue
         answer, *others = map(str.strip, texts)
-        start = record.get("answers")[0].get("answer_start")
+        starts = record.get("answers.answer_start")
+        start = starts[0] if isinstance(starts, list) else starts
         focus, moved = find_answer(texts[0], record.text("context"), start)
         if not spans:
             yield PairText([answer, asked[1]], asked[0], focus=focus, moved=moved)
@@ -108,18 +109,21 @@ def read_questions(path: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def _answers(record: Record) -> list[str]:
-    """The texts of the answers to a question; none only if it is marked `is_impossible`."""
-    place, entry = record.place, record.values
-    answers = _member(entry, "answers", list, place) if "answers" in entry else []
-    if not answers and not entry.get("is_impossible"):
-        raise DataError(f"{place} has no answer, and is not marked is_impossible")
-    return [
-        _member(answer, "text", str, f"{place}.answers[{n}]") for n, answer in enumerate(answers)
-    ]
+    """The texts of the answers to a question, a list of objects or an object of lists.
+
+    There are none only if it is marked `is_impossible`, or has empty lists, as `datasets` has.
+    """
+    answers = record.get("answers")
+    texts = record.texts("answers.text") if answers else []
+    if not (texts or isinstance(answers, dict) or record.get("is_impossible")):
+        raise DataError(f"{record.place} has no answer, and is not marked is_impossible")
+    return texts
 
 
 def _member(node: Any, name: str, kind: type, where: str) -> Any:
     if not isinstance(node, dict) or not isinstance(node.get(name), kind):
         noun = "list" if kind is list else "text"
         raise DataError(f"{where} has no {noun} {name!r}, so this is not a SQuAD json")
+    if kind is str and not node[name].strip():
+        raise DataError(f"{where}: the {name} is empty")
     return node[name]
