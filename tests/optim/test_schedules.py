@@ -70,6 +70,16 @@ def test_constant_keeps_its_value_after_the_warm_up():
     assert Constant(warmup=0.5)(25, 100) == 0.5
 
 
+@pytest.mark.parametrize("kind", [Linear, LinearFromStart, Cosine, Exponential, Wsd, InverseSqrt])
+@pytest.mark.parametrize("warmup", [0, 0.06, 1])
+def test_the_only_update_of_a_run_has_the_whole_value(kind, warmup):
+    """Its rate would be 0 at the end of most schedules, and the run would learn nothing."""
+    schedule = kind(value=3, warmup=warmup)
+    assert schedule(1, 1) == 3
+    if kind is not InverseSqrt:  # which has no end
+        assert schedule(2, 1) == schedule(2, 2) == schedule(9, 2)
+
+
 def table(total, cycles, zero, ramp):
     """The value of each update, as Optimus' code writes them: specs of `frange_cycle_zero_linear`.
 

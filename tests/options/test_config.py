@@ -96,6 +96,7 @@ def test_flags_are_parsed_by_the_fields_type():
         (["--betas", "1"], r"--betas must be 2 values \(number,number\), got '1'"),
         (["word"], "unexpected word 'word'"),
         ([""], "unexpected word ''"),
+        (["---"], "unexpected word '---': options begin with --$"),
         (["-mode", "fast"], "-mode.* did you mean --mode"),
         (["--resume", "--resume=off"], "--resume .*twice: on and off"),
         (["--config", "absent.yaml"], "--config absent.yaml: No such file"),

@@ -55,9 +55,12 @@ class Falling(Constant):
     """Lowest value, as a share of the peak."""
 
     def _progress(self, step: int, start: float, total: int | None) -> float:
-        """The fraction of the way from `start` to the run's end that is done, at most 1."""
+        """The fraction of the way from `start` to the run's end that is done, at most 1.
+
+        The first update is at its beginning, even if it is the only one.
+        """
         end = _end(self, total)
-        return (step - start) / (end - start) if step < end else 1.0
+        return (step - start) / (end - start) if step < end else float(step > 1)
 
 
 @register("schedule", "linear")

@@ -371,15 +371,13 @@ def _unknown(
     if GONE.get(f"{kind}.{name}") == setting.text:
         return []
     if not key:
-        bare = next((name for name in BARE if name in flat), "")
+        bare = next((f"--{name} " for name in BARE if name in flat), "")
+        hint = "; did you mean {}{}?" if bare else ""
+        # a word of dashes alone is near to no option
         return [
             f"unexpected word {word!r}: options begin with --"
-            + (
-                f"; did you mean {'-' if str(word).startswith('-') else f'--{bare} '}{word}?"
-                if bare
-                else ""
-            )
-            for word in setting.words
+            f"{hint.format('-' * (word[0] == '-') or bare, word) if word.strip('-') else ''}"
+            for word in map(str, setting.words)
         ]
     where = "" if setting.where.startswith("-") else f" (in {setting.where})"
     shown = flag(key) if where else setting.where
