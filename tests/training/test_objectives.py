@@ -175,6 +175,17 @@ def test_a_layout_of_a_plug_in_that_cannot_be_is_named(begin, own_registry, tmp_
     assert not (tmp_path / "run").exists()
 
 
+def test_a_bound_that_a_plug_in_exceeds_is_named(begin, own_registry, tmp_path):
+    @registry.register("task", "mine")
+    class Mine(registry.get("task", "mlm")):
+        def slots(self, n):
+            return n  # without the special symbols
+
+    with pytest.raises(UsageError, match=r"^--task mine: pretrain lays out \d+ slots.*\bslots"):
+        train(begin("--task mine --arch bert_tiny"))
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_layout_is_not_written_out(begin, own_registry):
     """Only a message needs its text: it takes many times as long as the layout."""
 

@@ -16,7 +16,6 @@ from unitk.data.cuts import Text, When, cut_unbroken
 from unitk.data.limits import LEAST_PARTS, UNLIMITED, Extent, explain_misfit, tables_of
 from unitk.data.texts import Records, Texts, Windows
 from unitk.errors import UsageError, amount, require, show_value
-from unitk.options.fields import flag
 from unitk.slots import Example, Ids
 
 Task = Any  # an objective, `unitk.tasks.base.Task`: tasks import data, not the other way round
@@ -54,19 +53,18 @@ class Shape:
     def text_size(self, frame: int, epoch: int) -> int:
         """The most tokens of a text in an epoch, without its `frame` special symbols."""
         given, epochs = self.options.block_size, self.options.max_epochs
-        name = flag("block_size")
         table = self.arch.position_limit or UNLIMITED
         try:
             block = given if isinstance(given, int) else round(given(epoch + 1, epochs))
         except UsageError as error:
             raise UsageError(
-                f"{name}: schedule {type(given).__name__} needs the number of epochs: give "
+                f"--block-size: schedule {type(given).__name__} needs the number of epochs: give "
                 "--max-epochs"
             ) from error
-        require(block > frame, f"{name} must be above {frame}, the special symbols of a text")
+        require(block > frame, f"--block-size must be above {frame}, the special symbols of a text")
         require(
             block <= table,
-            f"{name} {block} is more than the {table} positions of --arch; "
+            f"--block-size {block} is more than the {table} positions of --arch; "
             f"--arch.max-positions {block} makes room",
         )
         return block - frame
@@ -91,6 +89,7 @@ class Laid(Examples):
     """The examples of one task over corpora of one kind."""
 
     method: str  # of the task that lays out an example
+    _bounds: Ids
     cut: Any = None
     """How its texts are cut: tasks with equal cuts have the same examples."""
     chosen: npt.NDArray[np.float64] | float = 1.0
@@ -113,6 +112,10 @@ class Laid(Examples):
     def begin(self, epoch: int) -> None:
         """Begin an epoch: `items` are then its texts or records."""
 
+    def bounds(self, epoch: int) -> Ids:
+        self.begin(epoch)
+        return self._bounds
+
     def weights(self, epoch: int) -> npt.NDArray[np.float64]:
         self.begin(epoch)
         repeats = self.shape.repeats(self.weight, self.counts(epoch), epoch)
@@ -129,13 +132,21 @@ class Laid(Examples):
             raise ValueError(f"{where} is beyond the vocabulary of {size}")
         task = self.tasks[self.items.locate(index)[0]]
         example = _lay_out(task, self.method, arguments, rng)
-        self.check(example)
+        self.check(example, self._bounds[index])
         return example
 
-    def check(self, example: Example) -> None:
-        """Refuse ids and positions that there are none of, which a plug-in may lay out."""
+    def check(self, example: Example, bound: int) -> None:
+        """Refuse ids and positions that there are none of, and slots over the bound of an example.
+
+        A plug-in may lay out any.
+        """
         task = self.task
         where = f"--task {self.task.name}: {self.method}"
+        longest = max(map(len, example.towers.values()))
+        require(
+            longest <= bound,
+            f"{where} lays out {longest} slots, more than the {bound} of its slots or pair_slots",
+        )
         for name, slots in example.towers.items():
             size = len(task.source_vocab if name == "enc" else task.vocab) + len(task.virtual)
             fits = 0 <= slots.token.min(initial=0) and slots.token.max(initial=0) < size
@@ -202,11 +213,7 @@ class LaidTexts(Laid):
             epoch %= self.copies
         if self.items.epoch != epoch:  # asked for every example
             self.items.begin(epoch, self.shape.text_size(self.frame, epoch))
-
-    def bounds(self, epoch: int) -> Ids:
-        self.begin(epoch)
-        bounds: Ids = self.task.slots(self.items.lengths)
-        return bounds
+            self._bounds = self.task.slots(self.items.lengths)
 
     def read(self, index: int, when: When) -> tuple[tuple[Any, ...], Sequence[Ids]]:
         text = self.items.text(index, when)
@@ -266,9 +273,6 @@ class LaidRecords(Laid):
                 )
         if task.source_vocab is not task.vocab:
             yield from _truncation_note(task, count, lambda i: items.record(i)[0])
-
-    def bounds(self, epoch: int) -> Ids:
-        return self._bounds
 
     def read(self, index: int, when: When) -> tuple[tuple[Any, ...], Sequence[Ids]]:
         source, target = self.items.record(index)
