@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from unitk.registry import register
 from unitk.slots import Example, Ids, unroll
 from unitk.spans import Spans, poisson_counts
 from unitk.tasks.base import max_share, share_at
-from unitk.tasks.seq2seq import Seq2Seq
+from unitk.tasks.seq2seq import Opening, Seq2Seq
 
 
 def infill_spans(tokens: Ids, spans: Spans, shown: Ids) -> Ids:
@@ -64,7 +64,7 @@ class BART(Seq2Seq):
         mask_random: Chance = 0.0
         """Probability that a random word replaces a span instead of [MASK]. Of spans of length 0 it
         is a share. fairseq's commands have 0.1."""
-        opening: Literal["cls", "sep", "both", "pad", "seps"] = "both"
+        opening: Opening = "both"
         """Symbols before source and target. both: [CLS] before the source, [SEP] [CLS] before the
         target, as in the released models. The other values are those of task seq2seq."""
 

@@ -22,6 +22,9 @@ from unitk.registry import register
 from unitk.slots import Example, Ids, Protocol, Slots, stay, unroll
 from unitk.tasks.base import Encoded, Task, places_of
 
+Opening = Literal["cls", "sep", "both", "pad", "seps"]
+"""Type of the option that chooses the symbols before source and target."""
+
 
 @register("task", "seq2seq")
 class Seq2Seq(Task):
@@ -31,7 +34,7 @@ class Seq2Seq(Task):
     class Config(Task.Config):
         """The symbols before source and target."""
 
-        opening: Literal["cls", "sep", "both", "pad", "seps"] = "cls"
+        opening: Opening = "cls"
         """Symbols before source and target. cls: [CLS] before both. sep: none before the source,
         [SEP] before the target (fairseq, MASS). both: [CLS] before the source, [SEP] [CLS] before
         the target (BART). pad: none before the source, [PAD] before the target (T5). seps: [SEP]

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from unitk.registry import register
 from unitk.slots import Example, Ids, unroll
 from unitk.spans import Spans, alternating_spans, places_in
 from unitk.tasks.base import max_share, share_at
-from unitk.tasks.seq2seq import Seq2Seq
+from unitk.tasks.seq2seq import Opening, Seq2Seq
 from unitk.vocab.base import Vocab
 
 
@@ -70,7 +70,7 @@ class Sentinels(Seq2Seq):
         sentinels: Positive = 100
         """Number of sentinels <extra_id_0>, <extra_id_1> and so on that are added if the vocabulary
         has none."""
-        opening: Literal["cls", "sep", "both", "pad", "seps"] = "pad"
+        opening: Opening = "pad"
         """Symbols before source and target. pad: none before the source, [PAD] before the target,
         as in the released models. The other values are those of task seq2seq."""
 

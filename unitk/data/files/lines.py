@@ -174,18 +174,16 @@ def read_pieces(path: Path) -> Iterator[tuple[bytes, int]]:
                     piece = unpack.unused_data if unpack.eof else b""
             if after and not unpack.eof:
                 raise DataError(f"{path}: cut off, the end of the {kind} is missing")
-    except OSError as error:
-        if error.strerror is None:  # so bz2 says that data are damaged
-            raise DataError(f"{path}: no {kind}, or damaged") from error
-        raise DataError(f"{name_file(path)}: {error.strerror}") from error
     except _damage() as error:
-        raise DataError(f"{path}: no {kind}, or damaged") from error
+        # bz2 raises an OSError without a reason
+        reason = getattr(error, "strerror", None) or f"no {kind}, or damaged"
+        raise DataError(f"{name_file(path)}: {reason}") from error
 
 
 def _damage() -> tuple[type[Exception], ...]:
-    """The exceptions that the libraries raise for damaged data."""
+    """The exceptions that the system and the libraries raise for files and damaged data."""
     zstd = sys.modules.get("zstandard")
-    return (zlib.error, lzma.LZMAError, *([zstd.ZstdError] if zstd else []))
+    return (OSError, zlib.error, lzma.LZMAError, *([zstd.ZstdError] if zstd else []))
 
 
 def head(path: Path) -> bytes:
