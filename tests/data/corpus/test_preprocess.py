@@ -576,6 +576,13 @@ def test_a_line_that_is_a_symbol_is_warned_about(here, vocab, capsys, line):
     assert (counts.documents, counts.sentences) == (2, 4)
 
 
+@pytest.mark.parametrize(("mark", "warns"), [("sees", False), ("<|end|>", True), ("", False)])
+def test_a_mark_that_is_nowhere_is_warned_about(here, vocab, capsys, mark, warns):
+    (here / "x.txt").write_text(STORIES.replace("<|endoftext|>", ""))
+    preprocess(Options(input=("x.txt",), vocab=vocab, dest=here / "d", document_mark=mark))
+    assert ("--document-mark" in capsys.readouterr().err) == warns
+
+
 def test_a_mark_is_for_plain_text_of_documents(here, vocab):
     (here / "x.jsonl").write_text('{"text": "a"}')
     (here / "x.txt").write_text("a")

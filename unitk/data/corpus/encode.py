@@ -66,7 +66,7 @@ class EncodedBlock:
     skipped: int = 0  # empty records
     moved: int = 0  # answers that are elsewhere than the file says
     symbols: Counter[str] = field(default_factory=Counter)
-    """Sentences of a text that are the spelling of a symbol."""
+    """Sentences of a text that are the spelling of a symbol, and how often the mark occurs."""
 
 
 @dataclass
@@ -126,6 +126,8 @@ def encode_block(
         for sentence in parsed.sentences
         if sentence[0] in "<[" and SYMBOL.fullmatch(sentence)
     )
+    mark = reading.document_mark
+    symbols[mark] += parsed.text.count(mark.encode())
     return EncodedBlock(block.path, block.at, [side], parsed.goes_on, symbols=symbols)
 
 

@@ -407,11 +407,13 @@ def _report_counts(name: str, counts: dict[str, Counts]) -> None:
 def _warn_of_borders(name: str, counts: Counts, reading: Separators, symbols: Counter[str]) -> None:
     """Warn of plain text whose documents probably end elsewhere than they were taken to end."""
     if reading.documents == "blank" and counts.sentences > MANY_LINES * counts.documents:
-        ends = f"{reading.document_mark!r} ends" if reading.document_mark else "blank lines end"
         say(
             f"warning: {name} is {amount(counts.documents, 'documents')} of {counts.sentences:,} "
-            f"sentences, as only {ends} one; if each line is a text, add --documents line"
+            f"sentences, as only {reading.document_mark or 'a blank line'} ends one; "
+            "if each line is a text, add --documents line"
         )
+    if not symbols.pop(reading.document_mark, 0):  # that of no mark is everywhere
+        say(f"warning: --document-mark {reading.document_mark!r} does not occur in {name}")
     for text, count in symbols.most_common(1):
         say(
             f"warning: {name} has {amount(count, 'lines')} {text!r}, read as text like any other;"
