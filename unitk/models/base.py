@@ -95,24 +95,6 @@ class ArchConfig(Checked):
         check_option(self, f"arch.{name}", holds, what)
 
 
-class AdapterConfig(Checked):
-    """A registered way to train little beside a model's weights, which stay as they are: a frozen
-    dataclass whose fields are the options of `--adapter NAME:field=value,...`."""
-
-    KIND = "adapter"
-
-    def apply(self, model: Any) -> None:
-        """Add what is trained to a model; what it computes stays the same."""
-        raise NotImplementedError
-
-    def merge(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The tensors of a model without adapter that computes the same."""
-        raise NotImplementedError
-
-    def _option_name(self, name: str) -> str:
-        return f"--adapter: {name}"
-
-
 def families_with(holds: Callable[[ArchConfig], bool]) -> str:
     """The registered architectures with a property; whole families as in "bart_*, mass_*"."""
     family = {name: name.partition("_")[0] for name in registry.names("arch")}

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from unitk.models.base import AdapterConfig
-from unitk.options.fields import Above, Positive, Rate
+from unitk.options.fields import Above, Checked, Positive, Rate
 from unitk.registry import import_object, register
 
 if TYPE_CHECKING:
@@ -24,6 +23,24 @@ PLACES = {
     "attention": "*attention.*",
     "ffn": "*.ffn.*",
 }
+
+
+class AdapterConfig(Checked):
+    """A registered way to train little beside a model's weights, which stay as they are: a frozen
+    dataclass whose fields are the options of `--adapter NAME:field=value,...`."""
+
+    KIND = "adapter"
+
+    def apply(self, model: Any) -> None:
+        """Add what is trained to a model; what it computes stays the same."""
+        raise NotImplementedError
+
+    def merge(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The tensors of a model without adapter that computes the same."""
+        raise NotImplementedError
+
+    def _option_name(self, name: str) -> str:
+        return f"--adapter: {name}"
 
 
 @register("adapter", "lora")
