@@ -47,6 +47,21 @@ def test_another_model_drops_the_layout_of_the_one_below(capsys):
         assert below.under(texts(init_from=same))["task.layout"].text == "lm"
 
 
+@pytest.mark.parametrize(
+    ("later", "noted"),
+    [
+        ({"init_from": "bert"}, True),
+        ({"init_from": "bert", "lr": "2e-5"}, False),
+        ({"init_from": "base"}, False),
+        ({"lr": "1"}, False),
+    ],
+)
+def test_a_rate_that_is_for_another_model_is_noted(capsys, later, noted):
+    below = texts(task="tag", lr="5e-4", init_from="base")
+    assert below.under(texts(Origin.FLAG, "", **later)).texts == below.texts | later
+    assert ("keeps --lr 5e-4" in capsys.readouterr().err) == noted
+
+
 def test_the_options_of_a_part():
     some = texts(task="mlm=1 lm=2", task__lm__ends="off", task__mlm__nsp="on", arch__width="8")
     assert some.tasks() == {"mlm": "task.mlm", "lm": "task.lm"}

@@ -350,12 +350,6 @@ def value_of(setting: Setting, kind: Any, name: str) -> Any:
     return parse_value(argument_text(words, name), kind, name)
 
 
-def peek(main: type, given: Settings, name: str) -> Any:
-    """The value that one option of `main` will have."""
-    option = next(option for option in options(main) if option.name == name)
-    return value_of(given[name], option.type, option.flag) if name in given else option.default
-
-
 def _unknown(
     key: str,
     setting: Setting,

@@ -128,7 +128,8 @@ class Settings(Mapping[str, Setting]):
         """Merge these settings with `later` ones, which win.
 
         If the later ones choose another component, the options of the one chosen here are dropped,
-        and a note says so. So is the layout of texts with another --init-from.
+        and a note says so. So is the layout of texts with another --init-from; that a learning rate
+        is kept is noted, too.
         """
         kept = self
         # a component is named without a dot, its options with one
@@ -137,8 +138,15 @@ class Settings(Mapping[str, Setting]):
             # a layout is that of the model which the lower settings name
             start = "task.layout" if kind == "init_from" else f"{kind}."
             old = [key for key in kept if key.startswith(start)]
-            if names not in (_names(self[kind]), ["none"]) and old:
-                choice = f"{flag(kind)} {' '.join(names)}"
+            if names in (_names(self[kind]), ["none"]):
+                continue
+            choice = f"{flag(kind)} {' '.join(names)}"
+            if kind == "init_from" and "lr" in {*self} - {*later}:
+                say(
+                    f"note: {choice} keeps --lr {self['lr'].text} of {self['lr'].where}, which is "
+                    f"for {self[kind].text}; BERT is fine-tuned at 2e-5 to 5e-5"
+                )
+            if old:
                 say(f"note: {choice} drops {', '.join(old)} of {self[old[0]].where}")
                 kept = kept.without(old)
         return Settings({**kept, **later})

@@ -21,7 +21,15 @@ from unitk.data.examples import Data, open_data
 from unitk.errors import UsageError, require
 from unitk.models.base import Preset
 from unitk.optim.rates import choose_rates
-from unitk.options.config import Component, NoOptions, Parsed, options, peek, read_words, resolve
+from unitk.options.config import (
+    Component,
+    NoOptions,
+    Parsed,
+    options,
+    read_words,
+    resolve,
+    value_of,
+)
 from unitk.options.settings import Origin, Settings
 from unitk.training.checks.checkpoint import check_frozen, differences, options_of_same_tasks
 from unitk.training.checks.data import check_data, check_fit, check_vocab
@@ -115,7 +123,7 @@ class Start:
 def parse_train(argv: Sequence[str]) -> Parsed:
     """Parse the options of a run; with `--resume`, missing ones come from the run's config.yaml."""
     given = read_words("train", TrainConfig, argv, COMPONENTS, choose=_settings_of_page)
-    if peek(TrainConfig, given, "dry_run") and not peek(TrainConfig, given, "resume"):
+    if _peek(given, "dry_run") and not _peek(given, "resume"):
         # a folder that nothing is written to, the same in all processes
         nowhere = {"save_dir": str(Path(tempfile.gettempdir(), "unitk-dry-run"))}
         given = Settings.of_texts(nowhere, Origin.DEFAULT, "--dry-run").under(given)
@@ -143,10 +151,16 @@ def parse_train(argv: Sequence[str]) -> Parsed:
     return replace(parsed, given=Settings({**parsed.given, **recorded.without(given)}))
 
 
+def _peek(given: Settings, name: str) -> Any:
+    """The value that one option of a run will have."""
+    option = next(option for option in options(TrainConfig) if option.name == name)
+    return value_of(given[name], option.type, option.flag) if name in given else option.default
+
+
 def _config_to_resume(given: Settings) -> Path | None:
     """The config.yaml of the run that these options continue, if they name no other file."""
-    folder: Path | None = peek(TrainConfig, given, "save_dir") if "save_dir" in given else None
-    if not peek(TrainConfig, given, "resume") or folder is None or "config" in given:
+    folder: Path | None = _peek(given, "save_dir") if "save_dir" in given else None
+    if not _peek(given, "resume") or folder is None or "config" in given:
         return None
     folder = RunFolder.at(folder, resume=True).path
     if not (folder / CONFIG).is_file():
@@ -181,12 +195,12 @@ def _settings_of_page(given: Settings) -> Settings:
 def _parent(given: Settings) -> Path | None:
     """The checkpoint that a run starts from: the newest one, or that of `--init-from`."""
     folder = None
-    if "task" in given and peek(TrainConfig, given, "resume") and "save_dir" in given:
-        run = RunFolder.at(peek(TrainConfig, given, "save_dir"), resume=True)
+    if "task" in given and _peek(given, "resume") and "save_dir" in given:
+        run = RunFolder.at(_peek(given, "save_dir"), resume=True)
         # `prepare` reads the other files
         folder = run.newest(hashed=lambda name: name == "state.json")
     if "task" in given and folder is None and "init_from" in given:
-        path = peek(TrainConfig, given, "init_from")
+        path = _peek(given, "init_from")
         folder = find_checkpoint(path) if path is not None else None
     return folder
 
@@ -214,7 +228,7 @@ def _choose(given: Settings) -> Settings:
         arch = resolve(NoOptions, named, ("task", "arch")).components["arch"]
     except UsageError:  # resolving the options raises it again, with all else that is wrong
         return given
-    new = all(name not in given or peek(TrainConfig, given, name) is None for name in BEGINS)
+    new = all(name not in given or _peek(given, name) is None for name in BEGINS)
     own = isinstance(arch.made_from, Preset) and arch.made_from.own
     return choose_rates(given, own, new, arch.config.width)
 
