@@ -13,15 +13,27 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
 from unitk.errors import UsageError, require
-from unitk.optim.config import GroupRule, OptimizerConfig
+from unitk.optim.config import GroupRule, Groups, OptimizerConfig
 from unitk.optim.muon import Muon
 from unitk.registry import name_of, nearest, sources
+
+
+class Treatment(NamedTuple):
+    """What the parameters of a group have in common."""
+
+    config: OptimizerConfig
+    decays: bool
+    """Whether the optimizer's weight decay applies."""
+    factor: float
+    """The rate of the group over that of the run."""
+    schedule: Any
+    """The schedule of a `--group`; None: that of the run."""
 
 
 class OptimPlan:
@@ -39,40 +51,15 @@ class OptimPlan:
     ) -> None:
         """`rules`: the first one whose pattern matches counts; `thaw`: "epoch", or updates;
         `fused`: how many matrices are stacked in a parameter, where not one."""
-        all_named = dict(model.named_parameters())
-        named = {name: p for name, p in all_named.items() if p.requires_grad}
+        named = {n: p for n, p in model.named_parameters() if p.requires_grad}
         require(len(named) > 0, "--freeze leaves nothing to train")
         self.lr = lr
         self.schedule = schedule
         self.thaw = thaw
         distance = distances(named)
-        rule_of: dict[str, GroupRule] = {}
-        decays = set[str]()
         last = GroupRule("", optimizer, given=("optimizer",))
-        for rule, of_rule in divide(named, all_named, [*rules, last]):
-            rule_of |= dict.fromkeys(of_rule, rule)
-            decays |= find_decaying(of_rule, rule)
-            check_groups(rule, of_rule, decays, distance)
-        # a group has the parameters of one optimizer, rate and weight decay
-        members: dict[Any, list[tuple[str, nn.Parameter]]] = {}
-        for name, parameter in named.items():
-            rule = rule_of[name]
-            factor = rate_factor(model, name, rule, distance[name])
-            config = rule.optimizer.of(name, parameter.dim())
-            key = name not in decays, config, factor, rule.lr_schedule
-            members.setdefault(key, []).append((name, parameter))
-        groups: dict[OptimizerConfig, list[dict[str, Any]]] = {}
-        for key in sorted(members, key=lambda key: key[0]):  # what decays comes first
-            plain, config, factor, times = key
-            group = {
-                "params": members[key],
-                "lr": lr,
-                "factor": factor,
-                "schedule": times,
-                "weight_decay": 0.0 if plain else config.weight_decay,
-                "matrices": [fused.get(name, 1) for name, _ in members[key]],
-            }
-            groups.setdefault(config, []).append(group)
+        treatment_of = choose_treatments(model, named, [*rules, last], distance)
+        groups = group_parameters(named, treatment_of, fused, lr)
         self.optimizers = [_build(config, of_config) for config, of_config in groups.items()]
         depths = sorted({*distance.values()})
         require(
@@ -135,13 +122,60 @@ class OptimPlan:
             optimizer.zero_grad()
 
 
-def _build(config: OptimizerConfig, groups: list[dict[str, Any]]) -> Optimizer:
+def _build(config: OptimizerConfig, groups: Groups) -> Optimizer:
     """The optimizer of some groups; a plug-in may return anything."""
     built = config.build(groups)
     file = sources("optimizer")[name_of("optimizer", type(config))]
     what = f"--optimizer of {file}: build must return an Optimizer of torch"
     require(isinstance(built, Optimizer), f"{what}, got {built!r}")
     return built
+
+
+def choose_treatments(
+    model: nn.Module,
+    named: dict[str, nn.Parameter],
+    rules: Sequence[GroupRule],
+    distance: dict[str, int],
+) -> dict[str, Treatment]:
+    """The treatment of each trained parameter, by the first rule that matches its name.
+
+    Raises UsageError for a rule, or an option of one, that has no effect.
+    """
+    chosen: dict[str, Treatment] = {}
+    every = dict(model.named_parameters())
+    for rule, of_rule in divide(named, every, rules):
+        decays = find_decaying(of_rule, rule)
+        check_groups(rule, of_rule, decays, distance)
+        for name, parameter in of_rule.items():
+            config = rule.optimizer.of(name, parameter.dim())
+            factor = rate_factor(model, name, rule, distance[name])
+            chosen[name] = Treatment(config, name in decays, factor, rule.lr_schedule)
+    return chosen
+
+
+def group_parameters(
+    named: dict[str, nn.Parameter],
+    treatment_of: Mapping[str, Treatment],
+    fused: Mapping[str, int],
+    lr: float,
+) -> dict[OptimizerConfig, Groups]:
+    """The groups of each optimizer: parameters that are treated alike, those that decay first."""
+    members: dict[Treatment, list[str]] = {}
+    for name in named:
+        members.setdefault(treatment_of[name], []).append(name)
+    groups: dict[OptimizerConfig, Groups] = {}
+    for treatment in sorted(members, key=lambda one: not one.decays):
+        names = members[treatment]
+        group = {
+            "params": [(name, named[name]) for name in names],
+            "lr": lr,
+            "factor": treatment.factor,
+            "schedule": treatment.schedule,
+            "weight_decay": treatment.config.weight_decay if treatment.decays else 0.0,
+            "matrices": [fused.get(name, 1) for name in names],
+        }
+        groups.setdefault(treatment.config, []).append(group)
+    return groups
 
 
 def rate_factor(model: nn.Module, name: str, rule: GroupRule, distance: int) -> float:
