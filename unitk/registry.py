@@ -29,10 +29,10 @@ from unitk.errors import UsageError, require
 HINT, VERB = "hint", "verb"
 """Kinds that are no part of a run: names of other toolkits, and the verbs of the command line."""
 KINDS = (
-    *("task", "criterion", "arch", "optimizer", "schedule", "vocab", "reader", "corpus"),
-    *("annotator", "linker", "head", "format", "model_type", "evaluation", "measure", "driver"),
-    *("estimator", "check", "route", "hub", "adapter", "metric", "tokenizer", VERB, HINT),
-)
+    "task criterion arch optimizer schedule vocab reader corpus annotator linker head format "
+    "model_type evaluation measure driver estimator check route hub adapter metric tokenizer "
+    f"{VERB} {HINT}"
+).split()
 MODULES = "head", "format", "model_type", "driver", "measure", "estimator", "check", "route"
 """Kinds whose components need torch: finding them imports it."""
 REGISTERS = re.compile(rb'register\("(\w+)"(?:, "(\w+)")?')

@@ -104,7 +104,8 @@ def test_sets_are_judged(tmp_path):
         write(tmp_path / "sets" / name / "val.jsonl", "".join(rows))
     few = {"PRETRAIN_STEPS": "2", "FINETUNE_STEPS": "2", "SETS": "rte copa multirc record"}
     printed = recipe(
-        *("superglue_cloze", tmp_path),
+        "superglue_cloze",
+        tmp_path,
         **{"DATA": str(tmp_path / "sets"), "RUN": str(tmp_path / "run"), "VOCAB": "1000", **few},
     )
     *_, trivial, scratch, pretrained = printed.strip().splitlines()

@@ -452,7 +452,11 @@ def test_addresses(serve):
     server = serve()
     health, model, lost, got, metrics = ask(
         server,
-        *(("/health", None), ("/model", None), ("/x", {}), ("/generate", None), ("/metrics", None)),
+        ("/health", None),
+        ("/model", None),
+        ("/x", {}),
+        ("/generate", None),
+        ("/metrics", None),
     )
     assert health.json() == {"status": "ok", "model": "mini", "replaced": False, "waiting": 0}
     assert model.json()["tasks"]["glm_infill"]["blank"] == "[MASK]"

@@ -96,7 +96,7 @@ class Likelihood:
 
     def figures(self) -> dict[str, Any]:
         """The figures by name; "draws" only where there are some."""
-        return {
+        figures: dict[str, Any] = {
             "kind": self.kind,
             "documents": len(self.documents),
             "windows": self.windows,
@@ -104,11 +104,13 @@ class Likelihood:
             "bytes": int(self.sizes.sum()),
             "unknown_characters": self.unknown,
             "altered_sentences": self.altered,
-            **({"draws": self.draws} if self.draws else {}),
-            "nats": float(self.nats.sum()),
-            "bits_per_byte": self.bits_per_byte,
-            "standard_error": self.error,
         }
+        if self.draws:
+            figures["draws"] = self.draws
+        figures["nats"] = float(self.nats.sum())
+        figures["bits_per_byte"] = self.bits_per_byte
+        figures["standard_error"] = self.error
+        return figures
 
 
 def mean_of(runs: Sequence[Likelihood]) -> Likelihood:

@@ -21,10 +21,9 @@ from unitk.vocab.scripts import UNIT
 PAGE = Path(__file__).parent / "page"
 RANKED_APART = "exact", "bound", "pseudo"
 COLUMNS = (
-    *("kind", "rank", "model", "seeds", "bits_per_byte", "low", "high", "standard_error"),
-    *("behind", "behind_low", "behind_high", "behind_error"),
-    *("documents", "bytes", "tokens", "unknown_characters", "altered_sentences"),
-)
+    "kind rank model seeds bits_per_byte low high standard_error behind behind_low behind_high "
+    "behind_error documents bytes tokens unknown_characters altered_sentences"
+).split()
 
 
 def rows_of(likelihoods: Mapping[str, Likelihood]) -> list[dict[str, Any]]:

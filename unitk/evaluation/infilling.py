@@ -133,7 +133,9 @@ def infill(
     watch = Watcher(report)
     return [
         Infilled(
-            *(share, read, left),
+            share,
+            read,
+            left,
             [best.text for (best,) in generator.outputs(Sources(shown), config, watch=watch)],
             blanks,
         )

@@ -248,7 +248,10 @@ def parse_options(task: str, arch: str, cfg: Any) -> Parsed:
         if "." not in key and key not in OWN:
             hint = registry.nearest(key, OWN) or f" (known: {', '.join(OWN)}, task.*, arch.*)"
             raise UsageError(f"--unitk-options has no {key!r}{hint}")
-    given = [f"--task={task}", *([f"--arch={arch}"] if arch else []), *(f"--{w}" for w in words)]
+    given = [f"--task={task}"]
+    if arch:
+        given.append(f"--arch={arch}")
+    given += [f"--{word}" for word in words]
     # options that unitk requires, but that fairseq decides
     given += [f"--data={cfg.data}", f"--seed={cfg.seed}", "--max-steps=1", "--save-dir=unused"]
     parsed = parse("train", TrainConfig, given, GIVEN)

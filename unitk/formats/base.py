@@ -177,11 +177,9 @@ class Format:
             labels=loaded.task.trained.labels,
         )
         write_model(folder, loaded.model, identity, loaded.task)
-        origin = {
-            "format": source[0],
-            "rows": loaded.rows,
-            **({"source": fetched} if fetched else {}),
-        }
+        origin: dict[str, Any] = {"format": source[0], "rows": loaded.rows}
+        if fetched:
+            origin["source"] = fetched
         create(folder / IMPORTED, json.dumps(origin, indent=1) + "\n")
         seal(folder)
         write_defaults(folder, loaded.decoding)

@@ -27,14 +27,15 @@ from unitk.registry import nearest, register
 MODEL = re.compile(r"(?P<repo>[\w.-]+(?:/[\w.-]+)?)(?:@(?P<revision>[\w./-]+))?")
 DATA = re.compile(r"/*datasets/(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w.-]+))?/(?P<file>.+)")
 TOKENIZER = (
-    *("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
-    *("added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "*.model"),
-)
-FILES = (
-    *(*TOKENIZER, "generation_config.json", "model*.safetensors", "model.safetensors.index*.json"),
-    *(MANIFEST, "state.json", "imported.json", "generate.yaml", "vocab/*", "source_vocab/*"),
-    *("chat_template.jinja", "chat_template.json", "additional_chat_templates/*.jinja"),
-)
+    "config.json tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json "
+    "vocab.json vocab.txt merges.txt *.model"
+).split()
+FILES = [*TOKENIZER, MANIFEST]
+FILES += (
+    "generation_config.json model*.safetensors model.safetensors.index*.json state.json "
+    "imported.json generate.yaml vocab/* source_vocab/* chat_template.jinja chat_template.json "
+    "additional_chat_templates/*.jinja"
+).split()
 """Patterns of the files of a model: of transformers, and of a checkpoint of unitk."""
 SHOWN = 5  # names in a message
 log = logging.getLogger(__name__)

@@ -18,12 +18,12 @@ from unitk.registry import register
 MAIN, SCRIPT = "main", "push.sh"
 REVISION = re.compile(r"main|chck_\d+[kM]?")
 WRITTEN = (
-    *("README.md", "config.json", "generation_config.json", "generate.yaml", "model*.safetensors"),
-    *("model.safetensors.index.json", "tokenizer.json", "tokenizer_config.json"),
-    *("sentencepiece.model", "spiece.model", "vocab/*"),
+    "README.md config.json generation_config.json generate.yaml model*.safetensors "
+    "model.safetensors.index.json tokenizer.json tokenizer_config.json sentencepiece.model "
+    "spiece.model vocab/* "
     # of sentence-transformers
-    *("modules.json", "*sentence_*.json", "[1-3]_*/config.json", "[1-3]_*/model.safetensors"),
-)
+    "modules.json *sentence_*.json [1-3]_*/config.json [1-3]_*/model.safetensors"
+).split()
 """The files that `unitk convert` writes for a model."""
 SHOWN = 5  # names in a message
 

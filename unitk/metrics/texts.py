@@ -49,10 +49,10 @@ def score_texts(
 
     metrics: dict[str, Callable[[], Score]] = {
         "bleu": lambda: bleu(
-            *(flat, flat_references), tokenize=how.tokenize, lowercase=how.lowercase, report=report
+            flat, flat_references, tokenize=how.tokenize, lowercase=how.lowercase, report=report
         ),
         "rouge": lambda: rouge(
-            *(hypotheses, references), separator=how.separator, kind=how.rouge_words, report=report
+            hypotheses, references, separator=how.separator, kind=how.rouge_words, report=report
         ),
         "meteor": lambda: meteor(flat, flat_references),
         "chrf": lambda: chrf(flat, flat_references, lowercase=how.lowercase, report=report),

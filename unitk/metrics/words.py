@@ -46,7 +46,8 @@ def warn_uncounted(texts: Iterable[str], remedy: str) -> None:
     if left >= SOME:
         log.warning(
             "rouge counts a-z and digits only, and leaves out %.0f %% of the letters; %s",
-            *(100 * left, remedy),
+            100 * left,
+            remedy,
         )
 
 

@@ -100,7 +100,11 @@ class Stack(Tower):
             reading = replace(reading, packed=None)
         render = partial(
             render_mask,
-            *(reading, dtype, dropout, self.relative, choice),
+            reading,
+            dtype,
+            dropout,
+            self.relative,
+            choice,
             own_bias=self.own_bias,
         )
         earlier = condition.earlier_keys(slots, self.layers)

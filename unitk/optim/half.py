@@ -71,7 +71,12 @@ class HalfAdamW(Configured):
                 first.copy_(means[0])
                 second.copy_(means[1])
                 torch._fused_adamw_(
-                    *([weight], [grad], [first], [second], [], [state["step"]]),
+                    [weight],
+                    [grad],
+                    [first],
+                    [second],
+                    [],
+                    [state["step"]],
                     lr=group["lr"],
                     beta1=self.config.betas[0],
                     beta2=self.config.betas[1],

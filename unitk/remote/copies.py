@@ -52,8 +52,10 @@ def cache_dir(kind: str, address: str = "") -> Path:
     """The folder of a kind of content in the cache, or what is in it of an address."""
     home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     root = Path(os.environ.get(DIR) or Path(home, "unitk")).expanduser()
+    if not address:
+        return root / kind
     protocol, _, rest = address.partition("://")
-    return root.joinpath(kind, *([protocol, *rest.strip("/").split("/")] if address else []))
+    return root.joinpath(kind, protocol, *rest.strip("/").split("/"))
 
 
 def most_bytes() -> int:

@@ -46,7 +46,12 @@ def skip(run: Run, compute: Callable[[Batch, int], Loss], update: Update, loss: 
     first = next(filter(None, run.ranks.all_gather_texts(fault)), "no module alone")
     log.warning(
         "step %d: %s: skipped (%d in a row, %d in all); first bad: %s; examples %s",
-        *(at.step + 1, what, at.bad_row, at.bad_steps, first, numbers),
+        at.step + 1,
+        what,
+        at.bad_row,
+        at.bad_steps,
+        first,
+        numbers,
     )
     if at.bad_row >= config.max_bad_row:
         path = run.start.run.path / f"bad-step-{at.step + 1}{run.ranks.suffix}.npz"

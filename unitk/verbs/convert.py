@@ -110,7 +110,10 @@ def convert(argv: Sequence[str]) -> tuple[Path, str]:
     (source, path), (target, dest) = options.from_, options.to
     require(OURS in (source, target), "one of --from and --to is unitk")
     format = None if target == OURS else find_format(target, "--to", "write")
-    takes = (*format.options, *(CARD if format.usage else ())) if format else ()
+    takes = list[str]()
+    if format is not None:
+        takes += format.options
+        takes += CARD if format.usage else ()
     for name in FOR_FORMATS:
         idle = name not in takes and getattr(options, name) != getattr(Options, name)
         require(not idle, f"--{name} has no effect with --to {target}")

@@ -35,9 +35,9 @@ from unitk.vocab.tokenizer_json import SPLITS, Tokenizers
 from unitk.vocab.untrusted import failures, load_tokenizer, name_errors
 
 WRITERS = (
-    *("gpt2", "openai-gpt", "t5", "bart", "llama", "mistral", "qwen2", "qwen3", "smollm3"),
-    *("olmo2", "gemma3_text", "gpt_neox", "opt", "gpt_neo", "pegasus", "mbart"),
-)
+    "gpt2 openai-gpt t5 bart llama mistral qwen2 qwen3 smollm3 olmo2 gemma3_text gpt_neox opt "
+    "gpt_neo pegasus mbart"
+).split()
 """Kinds of model that write texts, which end with eos_token_id."""
 FURTHER = ("gmask", "smask", "sop", "eop")
 """Symbols of which transformers has no role."""
@@ -219,7 +219,8 @@ def _compare(files: TokenizerFiles, tokenizer: Any) -> None:
         log.warning(
             "%s: texts are prepared as %s does, not as its normalizer and pre_tokenizer say,"
             " as in transformers 5 (tokenizer_class PreTrainedTokenizerFast keeps them)",
-            *(files.fast_file, files.class_name),
+            files.fast_file,
+            files.class_name,
         )
 
 

@@ -153,7 +153,8 @@ class TokenizerFiles:
             if known is None and name != AS_IT_IS:
                 log.warning(
                     "%s is taken as it is, as tokenizer_class %s is unknown",
-                    *(self.fast_file, named),
+                    self.fast_file,
+                    named,
                 )
             fits = known is not None and untrusted.kind_of(self.fast["model"]) == known.model
             return name if fits or (known is not None and named) else AS_IT_IS

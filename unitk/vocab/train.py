@@ -195,7 +195,10 @@ def report_unknown(counts: Counter[str], known: Callable[[str], object]) -> None
         number, share, listed = _part(lacking, counts)
         log.warning(
             "the vocabulary leaves out %s of %s characters (%.3f %% of the text): %s",
-            *(number, f"{len(counts):,}", share, listed),
+            number,
+            f"{len(counts):,}",
+            share,
+            listed,
         )
 
 
@@ -211,7 +214,11 @@ def report_changes(raw: Counter[str], normalization: str) -> None:
         number, share, listed = _part(changed, visible, {char: normal(char) for char in changed})
         log.warning(
             "--vocab-normalization %s changes %s of %s characters (%.3f %% of the text): %s",
-            *(normalization, number, f"{len(visible):,}", share, listed),
+            normalization,
+            number,
+            f"{len(visible):,}",
+            share,
+            listed,
         )
 
 

@@ -42,16 +42,16 @@ WORTH_A_PROCESS = 1 << 20  # characters on which sentencepiece trains for some s
 PASSED = 100_000  # lines that are passed to it at a time
 MANY_LINES = 1000  # sentences of a document above which its lines may be documents
 TRAINING = (
-    *("vocab_size", "vocab_kind", "byte_fallback", "vocab_normalization", "vocab_coverage"),
-    *("vocab_sample", "vocab_only", "vocab_threshold", "seed"),
-)
+    "vocab_size vocab_kind byte_fallback vocab_normalization vocab_coverage vocab_sample "
+    "vocab_only vocab_threshold seed"
+).split()
 """Options of a vocabulary that is trained."""
 FAIRSEQ = ("source_lang", "target_lang", "vocab_threshold")
 """Options of `--format fairseq` only."""
 UNITK = (
-    *("documents", "document_mark", "sentences", "vocab_kind", "byte_fallback", "workers", "seed"),
-    *("vocab_normalization", "vocab_coverage", "vocab_sample", "shard", "annotate", "languages"),
-)
+    "documents document_mark sentences vocab_kind byte_fallback workers seed vocab_normalization "
+    "vocab_coverage vocab_sample shard annotate languages"
+).split()
 """Options that it leaves nothing to do."""
 
 

@@ -126,12 +126,17 @@ def read_predictions(path: Path, questions: Sequence[Read]) -> list[Read] | None
     if lacking := ids - texts.keys():
         log.warning(
             "%s has no prediction for %d of %d questions, such as %s",
-            *(path, len(lacking), len(ids), min(lacking)),
+            path,
+            len(lacking),
+            len(ids),
+            min(lacking),
         )
     if others := texts.keys() - ids:
         log.warning(
             "%s has %d predictions for questions that the references lack, such as %s",
-            *(path, len(others), min(others)),
+            path,
+            len(others),
+            min(others),
         )
     where = name_file(path)
     return [

@@ -182,8 +182,10 @@ def read_pieces(path: Path) -> Iterator[tuple[bytes, int]]:
 
 def _damage() -> tuple[type[Exception], ...]:
     """The exceptions that the system and the libraries raise for files and damaged data."""
-    zstd = sys.modules.get("zstandard")
-    return (OSError, zlib.error, lzma.LZMAError, *([zstd.ZstdError] if zstd else []))
+    errors = [OSError, zlib.error, lzma.LZMAError]
+    if zstd := sys.modules.get("zstandard"):
+        errors.append(zstd.ZstdError)
+    return (*errors,)
 
 
 def head(path: Path) -> bytes:

@@ -134,7 +134,11 @@ MODELS = {
         DIT, "mdlm_base", DIT_KEYS, BD3LM, "BD3LM", MASKED, {**TIMELESS, "causal": False}
     ),
     "llada": Kind(
-        *(LLAMA, "llada_8b", LLAMA_KEYS, MDLM, "LLaDAModelLM"),
+        LLAMA,
+        "llada_8b",
+        LLAMA_KEYS,
+        MDLM,
+        "LLaDAModelLM",
         ("AutoModel", "AutoModelForCausalLM"),
         {
             "block_type": "llama",

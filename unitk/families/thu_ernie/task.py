@@ -46,8 +46,10 @@ def layout(example: Example, entity: Ids, read: Ids) -> Example:
     for."""
     places = np.flatnonzero(entity)
     among, label = np.unique(entity[places], return_inverse=True)
-    ask = Ask("dea", HEAD, "x", places[:, None], label, np.ones(len(places), np.float32), among)
-    asks = [*example.asks, *([ask] if len(places) else [])]
+    asks = [*example.asks]
+    if len(places):
+        weight = np.ones(len(places), np.float32)
+        asks.append(Ask("dea", HEAD, "x", places[:, None], label, weight, among))
     return replace(example, asks=asks, inputs={**example.inputs, "x.entity": read})
 
 

@@ -168,10 +168,10 @@ MODEL_TYPE = "model_type"
 BARE = ("head_transform", "output_bias", "heads")
 """Fields that a model without output layers over words does not use."""
 OUTPUTS = (
-    *("cls.", "lm_head.", "final_logits_bias", "predictions.", "sop_classifier.", "lm_loss."),
-    *("sequence_summary.", "logits_proj.", "embed_out."),
-    *("classifier.", "qa_outputs.", "score.", "classification_head.", "multiple_choice_head."),
-)
+    "cls. lm_head. final_logits_bias predictions. sop_classifier. lm_loss. sequence_summary. "
+    "logits_proj. embed_out. classifier. qa_outputs. score. classification_head. "
+    "multiple_choice_head."
+).split()
 """Prefixes of output layers, whose names have no root before them."""
 WRITES = {"mlm": "ForMaskedLM", "seq2seq": "ForConditionalGeneration"}
 WRITES |= dict.fromkeys(("lm", "xlnet"), "LMHeadModel")

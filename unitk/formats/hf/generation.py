@@ -168,7 +168,9 @@ def bart_opening(config: Mapping[str, Any], folder: Path) -> str:
     [CLS], unless there is a tokenizer.json that adds [SEP] only. Of symbols that no
     `--task.opening` has, `read_generation` tells.
     """
-    declared = {**config, **(read_json(folder / FILE) if (folder / FILE).exists() else {})}
+    declared = {**config}
+    if (folder / FILE).exists():
+        declared |= read_json(folder / FILE)
     cls, end = config.get("bos_token_id", 0), config.get("eos_token_id", 2)
     first = declared.get("decoder_start_token_id", end), declared.get("forced_bos_token_id")
     file = folder / "tokenizer.json"

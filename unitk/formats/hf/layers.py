@@ -81,8 +81,9 @@ def rotary_of_types(
     by_type: dict[str, Changes] = {}
     for kind in TYPES:
         of_type = check_value(of_types.get(kind) or {}, dict, kind, where)
-        # older files scale the positions of layers without a window only
-        by_type[kind] = rotary({**(shared if kind == FULL else {}), **of_type}, where, bases[kind])
+        if kind == FULL:  # older files scale the positions of layers without a window only
+            of_type = {**shared, **of_type}
+        by_type[kind] = rotary(of_type, where, bases[kind])
     for kind in dict.fromkeys(types):
         other = {key: value for key, value in by_type[kind].items() if key != "rotary_base"}
         if changes and other != changes:

@@ -267,7 +267,9 @@ def _sentencepiece(model: SentencePiece) -> dict[str, Any]:
         pieces = list(zip(proto.names, proto.scores, strict=True))
         tokenizer = Tokenizer(models.Unigram(pieces, unk, proto.has_bytes))
         # no text becomes these in sentencepiece; the library's unigram model would find them
-        apart = [*proto.of_kinds(UNKNOWN, CONTROL), *(["<0xFF>"] if proto.has_bytes else [])]
+        apart = [*proto.of_kinds(UNKNOWN, CONTROL)]
+        if proto.has_bytes:
+            apart.append("<0xFF>")
         cuts, lost = _cuts(apart, set(plain), proto.has_bytes)
         if cuts:
             pattern = R("|".join(cuts))

@@ -173,7 +173,8 @@ class Headed(Understanding):
         """The example with an ask whose predictions read the slots `rows` [K, a] of a tower."""
         weight = np.ones(len(rows), np.float32)
         ask = Ask(self.head, f"{self.head}:label", tower, rows, np.zeros(len(rows)), weight)
-        return replace(example, asks=[ask, *(example.asks if self.config.lm_weight else ())])
+        beside = example.asks if self.config.lm_weight else []
+        return replace(example, asks=[ask, *beside])
 
     def rows(self, encoded: Encoded) -> Ids:
         """The slots [K, a] that the head reads."""

@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from unitk.training.saving.checkpoint import Loaded
 
 PATHS = (
-    *("data", "valid", "save_dir", "config", "user_dir", "init_from", "init_encoder"),
-    *("init_decoder", "task.source_vocab"),
-)
+    "data valid save_dir config user_dir init_from init_encoder init_decoder task.source_vocab"
+).split()
 """Options with folders of the machine, which say nothing elsewhere."""
 HF = "transformers"
 CLASSES = {
@@ -96,6 +95,7 @@ def card(
     front: dict[str, Any] = {"library_name": library, "pipeline_tag": tag, "license": about.license}
     front |= {"language": [*about.languages], "datasets": [*about.datasets]}
     front |= {"tags": ["unitk", *tasks]}
+    head = "\n".join(f"{key}: {json.dumps(value)}" for key, value in front.items() if value)
     weights = sum(weight.numel() for weight in loaded.model.parameters())
     does = WRITES if tag == "feature-extraction" and task.generates else DOES[tag]
     what = f"A model of {weights / 1e6:.1f} M parameters that {does}"
@@ -105,21 +105,41 @@ def card(
     trained = (
         f"{summary(at)}." if at.step else "The weights were imported, and not trained further."
     )
-    lines = [
-        *("---", *(f"{key}: {json.dumps(value)}" for key, value in front.items() if value), "---"),
-        *("", f"# {name}", ""),
-        f"{what}: {by}, {size}, unitk {VERSION}.",
-        *("", "## How to use it", "", usage.rstrip() or how_to(tag, task)),
-        *("", "## Data and languages", ""),
-        f"Languages: {', '.join(about.languages) or 'not stated'}. "
-        f"Data: {', '.join(about.datasets) or 'not stated'}.",
-        *("", f"Licence: {about.license or unstated}.", "", *_scores(about.scores)),
-        *("## Training", "", trained, "", "<details><summary>All options</summary>", ""),
-        *("| option | value |", "| --- | --- |"),
-    ]
     shown = {key: value for key, value in config.items() if key not in PATHS and value != "none"}
-    lines += [f"| `{_cell(key)}` | {_cell(value)} |" for key, value in shown.items()]
-    return "\n".join([*lines, "", "</details>"]) + "\n"
+    rows = "\n".join(f"| `{_cell(key)}` | {_cell(value)} |" for key, value in shown.items())
+    scores = "".join(f"{line}\n" for line in _scores(about.scores))
+    return f"""\
+---
+{head}
+---
+
+# {name}
+
+{what}: {by}, {size}, unitk {VERSION}.
+
+## How to use it
+
+{usage.rstrip() or how_to(tag, task)}
+
+## Data and languages
+
+Languages: {", ".join(about.languages) or "not stated"}. \
+Data: {", ".join(about.datasets) or "not stated"}.
+
+Licence: {about.license or unstated}.
+
+{scores}## Training
+
+{trained}
+
+<details><summary>All options</summary>
+
+| option | value |
+| --- | --- |
+{rows}
+
+</details>
+"""
 
 
 def pipeline_tag(loaded: Loaded) -> str:

@@ -45,7 +45,8 @@ def t5(side: str, prefix: str, halves: tuple[str, ...]) -> dict[str, Any]:
         tuple(f"0.SelfAttention.{part}" for part in "qkv"),
         *("0.SelfAttention.o", "0.layer_norm"),
         tuple(f"{ffn}.DenseReluDense.wi{half}" for half in halves),
-        *(f"{ffn}.DenseReluDense.wo", f"{ffn}.layer_norm"),
+        f"{ffn}.DenseReluDense.wo",
+        f"{ffn}.layer_norm",
     )
     if side == "decoder":
         kv = ("1.EncDecAttention.k", "1.EncDecAttention.v")
