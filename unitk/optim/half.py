@@ -19,9 +19,8 @@ BLOCK = {"cpu": 1 << 17, "cuda": 1 << 22}
 """Weights of a device that are updated at once; on a CPU their means in fp32 stay in its cache."""
 MEANS = ("exp_avg", "exp_avg_sq")
 LOWER = 0xFFFF  # the bits of fp32 that bf16 lacks
-STRIDE = (
-    7919  # a prime: by so much the random numbers of a block begin later than those of the last
-)
+STRIDE = 7919
+"""A prime: by so much the random numbers of a block begin later than those of the last."""
 
 
 class HalfAdamW(Configured):
@@ -47,25 +46,18 @@ class HalfAdamW(Configured):
             for parameter in group["params"]
             if parameter.grad is not None
         ]
-        for parameter, _ in trained:
-            state = self.state[parameter]
-            if not state:
-                state["step"] = torch.zeros((), device=parameter.device)
-                for name in MEANS:
-                    state[name] = torch.zeros_like(parameter, dtype=torch.bfloat16)
-            state["step"] += 1
         if not trained:
             return
+        for parameter, _ in trained:
+            self._count_step(parameter)
         device = trained[0][0].device
-        count = 0
-        block = BLOCK[device.type]
         step = int(torch.stack([state["step"] for state in self.state.values()]).max())
-        noise = draw(2 * block, step, device)
-        wide = torch.empty(2, block, device=device)
+        noise = Noise(step, device)
+        wide = torch.empty(2, noise.block, device=device)
         for parameter, group in trained:
             state = self.state[parameter]
             tables = parameter, parameter.grad.contiguous(), *(state[name] for name in MEANS)
-            blocks = (table.view(-1).split(block) for table in tables)
+            blocks = (table.view(-1).split(noise.block) for table in tables)
             for weight, grad, *means in zip(*blocks, strict=True):
                 first, second = wide[:, : len(weight)]
                 first.copy_(means[0])
@@ -85,10 +77,17 @@ class HalfAdamW(Configured):
                     amsgrad=False,
                     maximize=False,
                 )
-                random = noise[count * STRIDE % block :][: len(weight)]
+                random = noise.next(len(weight))
                 round_into(means[0], first, random)
                 round_into(means[1], second, random)
-                count += 1
+
+    def _count_step(self, parameter: Tensor) -> None:
+        state = self.state[parameter]
+        if not state:
+            state["step"] = torch.zeros((), device=parameter.device)
+            for name in MEANS:
+                state[name] = torch.zeros_like(parameter, dtype=torch.bfloat16)
+        state["step"] += 1
 
 
 class HalfMuon(Muon):
@@ -103,7 +102,6 @@ class HalfMuon(Muon):
 
     def follow(self, parameters: list[Tensor], grads: list[Tensor], share: Any) -> list[Tensor]:
         device = parameters[0].device
-        block = BLOCK[device.type]
         for parameter in parameters:
             state = self.state[parameter]
             if not state:
@@ -112,18 +110,31 @@ class HalfMuon(Muon):
                 )
                 state["step"] = 0
             state["step"] += 1
-        noise = draw(2 * block, max(self.state[p]["step"] for p in parameters), device)
+        noise = Noise(max(self.state[p]["step"] for p in parameters), device)
         directions = [grad.contiguous() for grad in grads]
-        count = 0
         for parameter, direction in zip(parameters, directions, strict=True):
-            means = self.state[parameter]["momentum"].view(-1).split(block)
-            for mean, grad in zip(means, direction.view(-1).split(block), strict=True):
+            means = self.state[parameter]["momentum"].view(-1).split(noise.block)
+            for mean, grad in zip(means, direction.view(-1).split(noise.block), strict=True):
                 wide = mean.float()
                 wide.lerp_(grad, share)
                 grad.lerp_(wide, self.config.momentum)  # before the momentum is rounded
-                round_into(mean, wide, noise[count * STRIDE % block :][: len(wide)])
-                count += 1
+                round_into(mean, wide, noise.next(len(wide)))
         return directions
+
+
+class Noise:
+    """The random numbers of an update, below 2^16; blocks of weights take theirs in turn."""
+
+    def __init__(self, seed: int, device: torch.device) -> None:
+        self.block = BLOCK[device.type]
+        self._numbers = draw(2 * self.block, seed, device)
+        self._taken = 0  # blocks
+
+    def next(self, count: int) -> Tensor:
+        """Random numbers [count] for the next block; drawing new ones for each would cost more."""
+        start = self._taken * STRIDE % self.block
+        self._taken += 1
+        return self._numbers[start:][:count]
 
 
 def draw(count: int, seed: int, device: torch.device) -> Tensor:
