@@ -149,14 +149,44 @@ def measure(
     estimator = estimator_of(task, how.whole_words)
     drawn = estimator.draws > 0
     require(drawn or how.draws is None, f"--draws has no effect: task {task.name} draws nothing")
+    draws = (how.draws or estimator.draws) if drawn else 1
     stride, context = how.fit(generator.model.config.position_limit, estimator.contexts)
     sentences = [sentence for document in documents for sentence in document.sentences]
     ids = [row.astype(np.int64) for row in vocab.encode_batch(sentences)]
     # the sentences of document d are [borders[d], borders[d + 1])
     borders = np.cumsum([0, *(len(document.sentences) for document in documents)])
-    texts = [np.concatenate(ids[a:b]) for a, b in pairwise(borders)]
-    windows = [cut_windows(text, stride, context) for text in texts]
-    draws = (how.draws or estimator.draws) if drawn else 1
+    windows = [cut_windows(text, stride, context) for text in join_sentences(ids, borders)]
+    costs_of_texts = cost_windows(generator, windows, how, draws, progress)
+    # what an unknown token stands for is spelled out
+    spelled = [spell(vocab, *pair) for pair in zip(sentences, ids, strict=True)]
+    spelled_texts = join_sentences(spelled, borders)
+    added = [_add_up(*pair) for pair in zip(costs_of_texts, spelled_texts, strict=True)]
+    return Likelihood(
+        kind=estimator.kind,
+        documents=documents,
+        tokens=[tokens for tokens, _ in added],
+        nats=np.array([nats for _, nats in added]),
+        unknown=int(sum(counts.sum() for counts in spelled)),
+        altered=count_altered(vocab, sentences, ids),
+        windows=sum(map(len, windows)),
+        draws=draws if drawn else 0,
+    )
+
+
+def join_sentences(rows: Sequence[Ids], borders: Ids) -> list[Ids]:
+    """The rows of the sentences of each document as one."""
+    return [np.concatenate(rows[a:b]) for a, b in pairwise(borders)]
+
+
+def cost_windows(
+    generator: Generator,
+    windows: Sequence[Sequence[Any]],
+    how: How,
+    draws: int,
+    progress: Progress,
+) -> list[list[Cost]]:
+    """The cost of each window of each text."""
+    estimator = estimator_of(generator.task, how.whole_words)
     with progress(sum(map(len, windows)) * draws, unit="windows") as report:
         reading = Estimation(
             max_tokens=how.max_tokens,
@@ -167,25 +197,14 @@ def measure(
         )
         # all windows at once: those of like length share batches
         flat = [window for of_text in windows for window in of_text]
-        costs = iter(estimator.costs(generator.model, task, flat, reading))
-    costs_of_texts = [[next(costs) for _ in of_text] for of_text in windows]
-    # what an unknown token stands for is spelled out
-    spelled = [spell(vocab, *pair) for pair in zip(sentences, ids, strict=True)]
-    spelled_texts = [np.concatenate(spelled[a:b]) for a, b in pairwise(borders)]
-    added = [_add_up(*pair) for pair in zip(costs_of_texts, spelled_texts, strict=True)]
-    restored = (vocab.decode(row) for row in ids)
-    return Likelihood(
-        kind=estimator.kind,
-        documents=documents,
-        tokens=[tokens for tokens, _ in added],
-        nats=np.array([nats for _, nats in added]),
-        unknown=int(sum(counts.sum() for counts in spelled)),
-        altered=sum(
-            strip_blanks(a) != strip_blanks(b) for a, b in zip(restored, sentences, strict=True)
-        ),
-        windows=len(flat),
-        draws=draws if drawn else 0,
-    )
+        costs = iter(estimator.costs(generator.model, generator.task, flat, reading))
+    return [[next(costs) for _ in of_text] for of_text in windows]
+
+
+def count_altered(vocab: Vocab, sentences: Sequence[str], ids: Sequence[Ids]) -> int:
+    """How many sentences have characters that the vocabulary does not restore from their ids."""
+    restored = map(vocab.decode, ids)
+    return sum(strip_blanks(a) != strip_blanks(b) for a, b in zip(restored, sentences, strict=True))
 
 
 def _add_up(costs: Sequence[Cost], spelled: Ids) -> tuple[Doubles, float]:

@@ -182,19 +182,23 @@ def check_places(
         over = max(pos, pos2)
         if over > 0:
             raise DataError(f"{name} is too long: position {size - 1 + over:,} of {size:,}")
-        return
-    if pos2 > 0:
-        at_most = max_len - -(-pos2 // protocol.dpos2) if protocol.dpos2 else 0
+    elif pos2 > 0:
+        at_most = longest_output(max_len, pos2, protocol.dpos2)
         table = f"this model's {limits.max_positions2:,} second positions"
         raise UsageError(f"--max-len {max_len} is more than {table} allow: at most {at_most}")
-    if pos > 0:
+    elif pos > 0:
         wish = f" with --max-len {max_len}" if protocol.dpos else ""
         table = f"the {limits.max_positions:,} positions of this model"
         or_limit = f" or --max-source-len {fits}" if fits > 0 else ""
         cure = f"--truncate{or_limit} shortens its last part"
         if max_len >= limits.max_positions and protocol.dpos:  # whatever the source is
-            cure = f"--max-len may be {max_len - -(-pos // protocol.dpos)}"
+            cure = f"--max-len may be {longest_output(max_len, pos, protocol.dpos)}"
         raise DataError(f"{name} is too long{wish} by {pos:,} for {table}; {cure}")
+
+
+def longest_output(max_len: int, over: int, stride: int) -> int:
+    """The most words that fit if `max_len` are `over` positions too many, at `stride` a word."""
+    return max_len - -(-over // stride) if stride else 0
 
 
 def count_excess(example: Example, limits: ArchConfig) -> int:
@@ -214,15 +218,19 @@ def measure_overrun(
     homes = np.concatenate([table[[POS, POS2], -1:].T, prompt.blanks])
     strides = (protocol.dpos, protocol.dpos2) if protocol else (0, 0)
     end, end2 = (homes.max(axis=0) + np.multiply(strides, max_len)).tolist()
+    return (
+        _rows_beyond(prompt, POS, end, limits, "max_positions"),
+        _rows_beyond(prompt, POS2, end2, limits, "max_positions2"),
+    )
 
-    def overrun(field: int, name: str, end: int) -> int:
-        beyond_rows = []
-        for tower, slots in prompt.towers.items():
-            last = int(slots.table[field].max())
-            if tower == prompt.decoded:
-                last = max(last, end)
-            if rows := getattr(limits.tower(tower), name):
-                beyond_rows.append(last + 1 - rows)
-        return max(beyond_rows, default=0)
 
-    return overrun(POS, "max_positions", end), overrun(POS2, "max_positions2", end2)
+def _rows_beyond(prompt: Example, field: int, end: int, limits: ArchConfig, table: str) -> int:
+    """How many rows a table lacks in any tower, if the last word is at `end`; at most 0 if none."""
+    beyond = []
+    for tower, slots in prompt.towers.items():
+        last = int(slots.table[field].max())
+        if tower == prompt.decoded:
+            last = max(last, end)
+        if rows := getattr(limits.tower(tower), table):
+            beyond.append(last + 1 - rows)
+    return max(beyond, default=0)

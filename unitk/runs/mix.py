@@ -272,16 +272,7 @@ def rounds_of(options: Options, runs: int) -> list[tuple[str, str, int]]:
 
 def open_search(options: Options, base: Sequence[str]) -> MixtureSearch:
     """Check the options and the data of all runs."""
-    base_options = read_options(base, TrainConfig)
-    for name in ("task", "save_dir", "max_epochs", "max_words", "max_hours", "seeds"):
-        # a file's task and folder would not count, its limits would
-        origin = Origin.FLAG if name in ("task", "save_dir") else Origin.FILE
-        require(
-            not base_options.given(name, origin),
-            f"{flag(name)} excludes mix: it has --tasks, --save-dir, --max-steps",
-        )
-    require("dry_run" not in base_options, "--dry-run excludes mix: --plan measures what it costs")
-    require("max_steps" in base_options, "--max-steps is needed after --")
+    check_base(base)
     names = options.tasks
     require(len({*names}) == len(names) > 1, "--tasks must name two objectives or more, each once")
     odd = next((name for name in names if "=" in name), None)
@@ -291,19 +282,38 @@ def open_search(options: Options, base: Sequence[str]) -> MixtureSearch:
     parsed = parse_train([*base, *words, f"--save-dir={options.save_dir / 'whole' / 'x'}"])
     require(parsed.main.nproc == 1, "mix takes no --nproc")
     whole = prepare(parsed)
+    check_parts(whole, options.divide)
+    kept = tuple(without_options(base, "--data", "--valid", "--max-steps"))
+    return MixtureSearch(options, kept, whole, judged)
+
+
+def check_base(base: Sequence[str]) -> None:
+    """Raise UsageError for options after -- that exclude a search, or that it lacks."""
+    given = read_options(base, TrainConfig)
+    for name in ("task", "save_dir", "max_epochs", "max_words", "max_hours", "seeds"):
+        # a file's task and folder would not count, its limits would
+        origin = Origin.FLAG if name in ("task", "save_dir") else Origin.FILE
+        require(
+            not given.given(name, origin),
+            f"{flag(name)} excludes mix: it has --tasks, --save-dir, --max-steps",
+        )
+    require("dry_run" not in given, "--dry-run excludes mix: --plan measures what it costs")
+    require("max_steps" in given, "--max-steps is needed after --")
+
+
+def check_parts(whole: Start, divide: int) -> None:
+    """Raise UsageError unless a run can be divided into `divide` parts whose losses compare."""
     steps = whole.config.max_steps or 0
     require(
-        steps // options.divide >= LEAST,
-        f"--divide {options.divide} leaves too few updates of a run: give --max-steps "
-        f"{LEAST * options.divide} or more after --, or divide by less",
+        steps // divide >= LEAST,
+        f"--divide {divide} leaves too few updates of a run: give --max-steps "
+        f"{LEAST * divide} or more after --, or divide by less",
     )
     require(whole.data.kind == "text", f"mix divides texts, and --data holds {whole.data.kind}")
     require(bool(whole.data.valid), "mix compares losses of held-out texts: give --valid")
     for place, _ in corpora_of(whole.config)[0]:
         count = len(open_corpus(place))
-        require(count >= options.divide, f"{place} has {count} texts: --divide {count} or less")
-    kept = tuple(without_options(base, "--data", "--valid", "--max-steps"))
-    return MixtureSearch(options, kept, whole, judged)
+        require(count >= divide, f"{place} has {count} texts: --divide {count} or less")
 
 
 def judge_weights(options: Options) -> dict[str, float]:

@@ -105,22 +105,9 @@ def open_released(
     """
     files = TokenizerFiles(folder, file)
     if files.is_ours:
-        model: VocabModel = SentencePiece(files.slow["*.model"].read_bytes())
-        if not files.setting("keep_accents", True):
-            kind = Lowercased if files.setting("do_lower_case", False) else Unaccented
-            model = kind(model.data)
-        return model, None
-    merged = files.merged
-    if merged is not None:
-        model = SentencePiece(merged.read_bytes())
-        lacks = f"{merged.name}, whose pieces are merged (BPE), has no place for it"
-        for token in files.added:
-            if model.find(token.content) != token.index:
-                raise DataError(f"{token.where}: {token.content!r}, but {lacks}")
-        for content in map(token_text, (*files.own_roles, *files.extra[0])):
-            if model.find(content) is None:
-                raise DataError(f"{files.folder / SETTINGS} names {content!r}, but {lacks}")
-        return model, None
+        return _open_ours(files), None
+    if files.merged is not None:
+        return _open_merged(files, files.merged), None
     tokenizer = _assemble(files)
     with name_errors(files.fast_file if files.fast else folder):
         spec = tokenizer.to_str()
@@ -131,6 +118,28 @@ def open_released(
     if file is None:
         _check_rows(files, model, symbols)
     return model, symbols
+
+
+def _open_ours(files: TokenizerFiles) -> SentencePiece:
+    """The sentencepiece model that unitk wrote beside tokenizer.json."""
+    model = SentencePiece(files.slow["*.model"].read_bytes())
+    if files.setting("keep_accents", True):
+        return model
+    kind = Lowercased if files.setting("do_lower_case", False) else Unaccented
+    return kind(model.data)
+
+
+def _open_merged(files: TokenizerFiles, merged: Path) -> SentencePiece:
+    """A sentencepiece model of the kind BPE, which cannot be given further pieces."""
+    model = SentencePiece(merged.read_bytes())
+    lacks = f"{merged.name}, whose pieces are merged (BPE), has no place for it"
+    for token in files.added:
+        if model.find(token.content) != token.index:
+            raise DataError(f"{token.where}: {token.content!r}, but {lacks}")
+    for content in map(token_text, (*files.own_roles, *files.extra[0])):
+        if model.find(content) is None:
+            raise DataError(f"{files.folder / SETTINGS} names {content!r}, but {lacks}")
+    return model
 
 
 def _assemble(files: TokenizerFiles) -> Any:
