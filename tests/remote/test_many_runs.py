@@ -10,7 +10,7 @@ from exact_options import EXACT
 
 from unitk.errors import CheckpointError
 from unitk.options.config import parse
-from unitk.runs import sweep
+from unitk.runs.experiments import sweep
 from unitk.runs.seeds import train_seeds
 from unitk.training import loop
 from unitk.training.saving.weights import load_tensors

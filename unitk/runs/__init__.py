@@ -1,1 +1,1 @@
-"""Experiments around training runs: scores, dry runs, sweeps, scaling laws, clusters, shards."""
+"""What goes with training runs: scores, dry runs, seeds, clusters, shards, and experiments."""

@@ -25,17 +25,15 @@ import numpy as np
 
 from unitk import files
 from unitk.api.verb import verb
-from unitk.data.corpus.columns import NOTES, OPTIONAL, WORDS
-from unitk.data.corpus.corpus import VOCAB, Corpus
-from unitk.data.corpus.folders import build_folder, is_corpus, open_corpus
-from unitk.data.corpus.writer import CorpusWriter, close_corpus
+from unitk.data.corpus.folders import is_corpus, open_corpus
 from unitk.data.examples import corpora_of
 from unitk.data.mixture import Part
 from unitk.errors import NonFiniteError, require
 from unitk.options.fields import Bound, Checked, Positive, flag
 from unitk.options.settings import Origin, read_options
 from unitk.registry import register
-from unitk.runs.jobs import (
+from unitk.runs.experiments.corpora import cut_corpus
+from unitk.runs.experiments.jobs import (
     TrainingJob,
     check_memory,
     markdown_table,
@@ -44,12 +42,11 @@ from unitk.runs.jobs import (
     train_all,
     without_options,
 )
-from unitk.runs.known import check_plan, parse_experiment, read_experiment
-from unitk.runs.sweep import table_lines
+from unitk.runs.experiments.known import check_plan, parse_experiment, read_experiment
+from unitk.runs.experiments.sweep import table_lines
 from unitk.training.config import TrainConfig
 from unitk.training.reporting.log import show_log
 from unitk.training.start import Start, parse_train, prepare
-from unitk.vocab.base import Vocab
 
 MIX_FILE, PAGE = "mix.json", "mix.md"
 ROUNDS = SEARCH, WHOLE = "search", "whole"
@@ -370,36 +367,6 @@ def plan_of(search: MixtureSearch, runs: int) -> list[dict[str, Any]]:
         row = {"round": name, "runs": number, "updates": updates}
         plan.append({**row, "seconds": number * updates * seconds, "bytes": memory})
     return plan
-
-
-def cut_corpus(source: Path, dest: Path, divide: int, seed: int) -> None:
-    """Write a part of a text corpus: documents that are drawn until 1 / `divide` of its tokens."""
-    corpus = open_corpus(source)
-    assert isinstance(corpus, Corpus)
-    lengths = corpus.document_lengths()
-    order = np.random.default_rng([seed, divide]).permutation(len(lengths))
-    total = lengths[order].cumsum()
-    # the number of documents whose tokens are nearest to the share
-    count = 1 + int(np.abs(total - total[-1] / divide).argmin())
-    columns = [column for column in OPTIONAL if corpus.has(column)]
-    vocab = Vocab.load(source / VOCAB)
-    with build_folder(dest) as folder:
-        writer = CorpusWriter(folder, len(vocab), columns)
-        for index in np.sort(order[:count]):
-            add_document(writer, corpus, int(index))
-        notes = {key: corpus.manifest[key] for key in ("languages",) if key in corpus.manifest}
-        close_corpus(folder, {"": writer}, vocab, {"sources": [str(source)], **notes})
-
-
-def add_document(writer: CorpusWriter, corpus: Corpus, index: int) -> None:
-    """Append a document of a corpus to another one."""
-    first, last = corpus.documents[index : index + 2]
-    edges = corpus.sentences[first : last + 1]
-    run = int(edges[0]), int(edges[-1])
-    notes = corpus.notes(run) if corpus.has(NOTES) else None
-    words = np.diff(corpus.words[first : last + 1]) if corpus.has(WORDS) else None
-    ids = corpus.tokens(*run)
-    writer.add(ids, np.diff(edges), np.array([last - first]), notes=notes, words=words)
 
 
 def judge_mixture(job: TrainingJob) -> dict[str, float] | None:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from unitk.errors import UsageError
-from unitk.runs import hoffmann
-from unitk.runs.hoffmann import Law, fit
+from unitk.runs.experiments import hoffmann
+from unitk.runs.experiments.hoffmann import Law, fit
 
 TRUE = Law(1.8, 0.9, 2.5, 0.34, 0.28)
 SIZES, BUDGETS = (3e5, 7e5, 1.6e6, 5e6), (1e6, 3e6, 1e7)

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 
 from unitk.errors import NonFiniteError, UsageError
 from unitk.options.config import parse
-from unitk.runs import hoffmann, jobs, scale
+from unitk.runs.experiments import hoffmann, jobs, scale
 
 SIZES, BUDGETS = ("16x1", "24x1", "32x1"), (800, 1200, 2000)
 

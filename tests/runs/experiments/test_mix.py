@@ -10,7 +10,7 @@ from unitk.data.corpus.corpus import Corpus
 from unitk.errors import NonFiniteError, UsageError
 from unitk.evaluation.objective import objective, open_setup
 from unitk.options.config import parse
-from unitk.runs import jobs, mix
+from unitk.runs.experiments import jobs, mix
 from unitk.training.device import choose_device
 
 

@@ -22,8 +22,8 @@ from unitk.api.verb import verb
 from unitk.errors import NonFiniteError, UsageError, require
 from unitk.options.fields import Checked, Positive, parse_value
 from unitk.registry import register
-from unitk.runs.hoffmann import HIGH, LOW, check_rungs, fit
-from unitk.runs.jobs import (
+from unitk.runs.experiments.hoffmann import HIGH, LOW, check_rungs, fit
+from unitk.runs.experiments.jobs import (
     TrainingJob,
     check_memory,
     markdown_table,
@@ -32,8 +32,8 @@ from unitk.runs.jobs import (
     train_all,
     without_options,
 )
-from unitk.runs.known import check_plan, parse_experiment, read_experiment
-from unitk.runs.sweep import table_lines
+from unitk.runs.experiments.known import check_plan, parse_experiment, read_experiment
+from unitk.runs.experiments.sweep import table_lines
 from unitk.training.reporting.log import show_log
 from unitk.training.saving.state import Progress, read_state
 from unitk.training.start import parse_train, prepare

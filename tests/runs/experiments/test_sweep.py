@@ -9,7 +9,7 @@ from exact_options import EXACT
 
 from unitk.errors import NonFiniteError, UsageError
 from unitk.options.config import parse
-from unitk.runs import sweep
+from unitk.runs.experiments import sweep
 from unitk.training import loop
 from unitk.training.reporting.sinks import read_events
 from unitk.training.start import parse_train, prepare

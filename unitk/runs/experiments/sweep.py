@@ -27,7 +27,7 @@ from unitk.api.verb import verb
 from unitk.errors import NonFiniteError, require
 from unitk.options.fields import Bound, Checked, Count, Positive
 from unitk.registry import register
-from unitk.runs.known import parse_experiment, read_experiment
+from unitk.runs.experiments.known import parse_experiment, read_experiment
 from unitk.training.config import RANKING, figure
 from unitk.training.reporting.log import show_log
 from unitk.training.reporting.sinks import LOG, read_events

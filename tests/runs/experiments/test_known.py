@@ -5,7 +5,7 @@ import json
 import pytest
 
 from unitk.errors import UsageError
-from unitk.runs.known import check_plan, read_experiment
+from unitk.runs.experiments.known import check_plan, read_experiment
 
 SPEC = {"options": [["64x2"], [800, 1200], None], "train": ["--lr", "1e-3", "--data=d"]}
 NAMES = "--sizes", "--tokens", "--held-out"

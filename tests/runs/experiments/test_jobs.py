@@ -11,12 +11,12 @@ import time
 import pytest
 
 from unitk.errors import RanksError, UsageError
-from unitk.runs.jobs import TrainingJob, train_all
+from unitk.runs.experiments.jobs import TrainingJob, train_all
 from unitk.training.saving.folder import RunFolder
 
 PROGRAM = """
 import signal, sys
-from unitk.runs.jobs import TrainingJob, train_all
+from unitk.runs.experiments.jobs import TrainingJob, train_all
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 try:
     train_all([TrainingJob("lm", words[-1], 1, 1, words) for words in {}], 2)

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from unitk.errors import NonFiniteError, RanksError, UnitkError, require
-from unitk.runs.sweep import Trial, table_lines
+from unitk.runs.experiments.sweep import Trial, table_lines
 from unitk.training.reporting.log import show_log
 from unitk.training.start import parse_train, prepare
 

@@ -1,0 +1,1 @@
+"""Experiments: several runs of one plan, which compare options, sizes or mixtures."""
