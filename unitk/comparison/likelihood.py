@@ -155,11 +155,11 @@ def measure(
     ids = [row.astype(np.int64) for row in vocab.encode_batch(sentences)]
     # the sentences of document d are [borders[d], borders[d + 1])
     borders = np.cumsum([0, *(len(document.sentences) for document in documents)])
-    windows = [cut_windows(text, stride, context) for text in join_sentences(ids, borders)]
+    windows = [cut_windows(text, stride, context) for text in join_documents(ids, borders)]
     costs_of_texts = cost_windows(generator, windows, how, draws, progress)
     # what an unknown token stands for is spelled out
     spelled = [spell(vocab, *pair) for pair in zip(sentences, ids, strict=True)]
-    spelled_texts = join_sentences(spelled, borders)
+    spelled_texts = join_documents(spelled, borders)
     added = [_add_up(*pair) for pair in zip(costs_of_texts, spelled_texts, strict=True)]
     return Likelihood(
         kind=estimator.kind,
@@ -173,7 +173,7 @@ def measure(
     )
 
 
-def join_sentences(rows: Sequence[Ids], borders: Ids) -> list[Ids]:
+def join_documents(rows: Sequence[Ids], borders: Ids) -> list[Ids]:
     """The rows of the sentences of each document as one."""
     return [np.concatenate(rows[a:b]) for a, b in pairwise(borders)]
 

@@ -52,7 +52,7 @@ class HalfAdamW(Configured):
             self._count_step(parameter)
         device = trained[0][0].device
         step = int(torch.stack([state["step"] for state in self.state.values()]).max())
-        noise = Noise(step, device)
+        noise = RoundingNoise(step, device)
         wide = torch.empty(2, noise.block, device=device)
         for parameter, group in trained:
             state = self.state[parameter]
@@ -110,7 +110,7 @@ class HalfMuon(Muon):
                 )
                 state["step"] = 0
             state["step"] += 1
-        noise = Noise(max(self.state[p]["step"] for p in parameters), device)
+        noise = RoundingNoise(max(self.state[p]["step"] for p in parameters), device)
         directions = [grad.contiguous() for grad in grads]
         for parameter, direction in zip(parameters, directions, strict=True):
             means = self.state[parameter]["momentum"].view(-1).split(noise.block)
@@ -122,7 +122,7 @@ class HalfMuon(Muon):
         return directions
 
 
-class Noise:
+class RoundingNoise:
     """The random numbers of an update, below 2^16; blocks of weights take theirs in turn."""
 
     def __init__(self, seed: int, device: torch.device) -> None:

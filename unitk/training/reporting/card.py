@@ -92,10 +92,8 @@ def card(
     name = printable(path.resolve().name)
     tag = tag or pipeline_tag(loaded)
     tasks = [part.partition("=")[0] for part in config["task"].split()]
-    front: dict[str, Any] = {"library_name": library, "pipeline_tag": tag, "license": about.license}
-    front |= {"language": [*about.languages], "datasets": [*about.datasets]}
-    front |= {"tags": ["unitk", *tasks]}
-    head = "\n".join(f"{key}: {json.dumps(value)}" for key, value in front.items() if value)
+    front = {"library_name": library, "pipeline_tag": tag, "license": about.license}
+    tags = {"language": about.languages, "datasets": about.datasets, "tags": ["unitk", *tasks]}
     weights = sum(weight.numel() for weight in loaded.model.parameters())
     does = WRITES if tag == "feature-extraction" and task.generates else DOES[tag]
     what = f"A model of {weights / 1e6:.1f} M parameters that {does}"
@@ -105,12 +103,10 @@ def card(
     trained = (
         f"{summary(at)}." if at.step else "The weights were imported, and not trained further."
     )
-    shown = {key: value for key, value in config.items() if key not in PATHS and value != "none"}
-    rows = "\n".join(f"| `{_cell(key)}` | {_cell(value)} |" for key, value in shown.items())
     scores = "".join(f"{line}\n" for line in _scores(about.scores))
     return f"""\
 ---
-{head}
+{_front_matter(front | tags)}
 ---
 
 # {name}
@@ -136,10 +132,19 @@ Licence: {about.license or unstated}.
 
 | option | value |
 | --- | --- |
-{rows}
+{_options(config)}
 
 </details>
 """
+
+
+def _front_matter(entries: Mapping[str, Any]) -> str:
+    return "\n".join(f"{key}: {json.dumps(value)}" for key, value in entries.items() if value)
+
+
+def _options(config: Mapping[str, str]) -> str:
+    shown = {key: value for key, value in config.items() if key not in PATHS and value != "none"}
+    return "\n".join(f"| `{_cell(key)}` | {_cell(value)} |" for key, value in shown.items())
 
 
 def pipeline_tag(loaded: Loaded) -> str:
