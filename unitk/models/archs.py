@@ -61,9 +61,9 @@ def tiny(config: Config) -> Config:
     return small(plain, 2, 64)
 
 
-def for_cpu(config: Config, num_layers: int = 4) -> Config:
-    """256 wide; without attention dropout, which is slow on a CPU."""
-    return replace(small(config, num_layers, 256), attention_dropout=0.0)
+def for_cpu(config: Config) -> Config:
+    """4 layers of 256 in all; without attention dropout, which is slow on a CPU."""
+    return replace(small(config, 4 // len(config.towers), 256), attention_dropout=0.0)
 
 
 def modern(config: Config, num_layers: int, width: int, num_heads: int, ffn_width: int) -> Config:
@@ -90,9 +90,8 @@ ERNIE2 = replace(
     BERT,
     num_segments=4,
     num_tasks=16,
-    heads=(
-        *("tag:capital:2", "tag:document:2"),
-        *("class:order:9", "class:distance:3", "class:discourse:16"),
+    heads=tuple(
+        "tag:capital:2 tag:document:2 class:order:9 class:distance:3 class:discourse:16".split()
     ),
 )
 ALBERT = replace(
@@ -198,13 +197,23 @@ TESTS2 = "2 + 2 layers of 64, no dropout: for tests."
 CPU = "4 layers of 256, for a CPU; without attention dropout, which is slow there."
 CPU2 = "2 + 2 layers of 256, for a CPU; without attention dropout, which is slow there."
 
+
+def our_sizes(
+    family: str, config: ModelConfig, cpu: str = "small"
+) -> dict[str, tuple[ModelConfig, str]]:
+    """A family in the sizes that no paper has: `FAMILY_tiny` for tests, and one for a `cpu`."""
+    several = len(config.towers) > 1
+    return {
+        f"{family}_tiny": (tiny(config), TESTS2 if several else TESTS),
+        f"{family}_{cpu}": (for_cpu(config), CPU2 if several else CPU),
+    }
+
+
 PRESETS: dict[str, tuple[ModelConfig, str]] = {
-    "bert_tiny": (tiny(BERT), TESTS),
-    "bert_small": (for_cpu(BERT), CPU),
+    **our_sizes("bert", BERT),
     "bert_base": (BERT, "BERT-base, 110 M parameters."),
     "bert_large": (resize(BERT, 24, 1024, 16), "BERT-large, 336 M parameters."),
-    "spanbert_tiny": (tiny(SPANBERT), TESTS),
-    "spanbert_small": (for_cpu(SPANBERT), CPU),
+    **our_sizes("spanbert", SPANBERT),
     "spanbert_base": (SPANBERT, "BERT-base with SpanBERT's head, 110 M parameters."),
     "spanbert_large": (
         resize(SPANBERT, 24, 1024, 16),
@@ -222,47 +231,39 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
     "albert_large": (resize(ALBERT, 24, 1024, 16), "ALBERT-large, 18 M parameters."),
     "albert_xlarge": (resize(ALBERT, 24, 2048, 16), "ALBERT-xlarge, 59 M parameters."),
     "albert_xxlarge": (resize(ALBERT, 12, 4096, 64), "ALBERT-xxlarge, 223 M parameters."),
-    "ernie_tiny": (tiny(ERNIE), TESTS),
-    "ernie_small": (for_cpu(ERNIE), CPU),
+    **our_sizes("ernie", ERNIE),
     "ernie_base": (ERNIE, "ERNIE 1.0, 100 M parameters: BERT-base with ReLU."),
-    "ernie2_tiny": (tiny(ERNIE2), TESTS),
-    "ernie2_small": (for_cpu(ERNIE2), CPU),
+    **our_sizes("ernie2", ERNIE2),
     "ernie2_base": (ERNIE2, "ERNIE 2.0 base, 111 M parameters."),
     "ernie2_large": (resize(ERNIE2, 24, 1024, 16), "ERNIE 2.0 large, 338 M parameters."),
-    "roberta_tiny": (tiny(ROBERTA), TESTS),
-    "roberta_small": (for_cpu(ROBERTA), CPU),
+    **our_sizes("roberta", ROBERTA),
     "roberta_base": (ROBERTA, "RoBERTa-base, 125 M parameters."),
     "roberta_large": (resize(ROBERTA, 24, 1024, 16), "RoBERTa-large, 355 M parameters."),
     "gpt_base": (GPT, "GPT, 117 M parameters."),
-    "gpt2_tiny": (tiny(GPT2), TESTS),
-    "gpt2_mini": (for_cpu(GPT2), CPU),
+    **our_sizes("gpt2", GPT2, "mini"),
     "gpt2_small": (GPT2, "GPT-2 small, 124 M parameters."),
     "gpt2_medium": (resize(GPT2, 24, 1024, 16), "GPT-2 medium, 355 M parameters."),
     "gpt2_large": (resize(GPT2, 36, 1280, 20), "GPT-2 large, 774 M parameters."),
     "gpt2_xl": (resize(GPT2, 48, 1600, 25), "GPT-2 XL, 1.56 billion parameters."),
-    "unilm_tiny": (tiny(UNILM), TESTS),
-    "unilm_small": (for_cpu(UNILM), CPU),
+    **our_sizes("unilm", UNILM),
     "unilm_base": (UNILM, "UniLM-base, 109 M parameters."),
     "unilm_large": (resize(UNILM, 24, 1024, 16), "UniLM-large, 335 M parameters."),
-    "unilm2_tiny": (tiny(UNILM2), TESTS),
-    "unilm2_small": (for_cpu(UNILM2), CPU),
+    **our_sizes("unilm2", UNILM2),
     "unilm2_base": (UNILM2, "UniLMv2-base with relative positions, 110 M parameters."),
-    "mass_tiny": (tiny(MASS), TESTS2),
-    "mass_small": (for_cpu(MASS, 2), CPU2),
+    **our_sizes("mass", MASS),
     "mass_base": (MASS, "MASS-base for summarisation: 6 + 6 layers, 123 M parameters."),
     "mass_middle": (
         resize(MASS, 6, 1024, 16),
         "MASS-middle for summarisation: 6 + 6 layers of 1024, 209 M parameters.",
     ),
-    "bart_tiny": (tiny(BART), TESTS2),
-    "bart_small": (for_cpu(BART, 2), CPU2),
+    **our_sizes("bart", BART),
     "bart_base": (BART, "BART-base: 6 + 6 layers, 139 M parameters."),
     "bart_large": (resize(BART, 12, 1024, 16), "BART-large: 12 + 12 layers of 1024, 406 M."),
     "t5_tiny": (
         replace(tiny(T5), head_width=24),
         "2 + 2 layers of 64, heads of 24, no dropout: for tests.",
     ),
-    "t5_mini": (for_cpu(T5, 2), CPU2),
+    "t5_mini": (for_cpu(T5), CPU2),
     "t5_small": (resize(T5, 6, 512, 8), "T5-small: 6 + 6 layers of 512, 61 M parameters."),
     "t5_base": (resize(T5, 12, 768, 12), "T5-base: 12 + 12 layers, 223 M parameters."),
     "t5_large": (resize(T5, 24, 1024, 16), "T5-large: 24 + 24 layers of 1024, 738 M."),
@@ -274,14 +275,12 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
         resize(T5_1_1, 12, 768, 12, 2048),
         "T5 1.1 base: 12 + 12 layers, 248 M parameters.",
     ),
-    "ul2_tiny": (tiny(UL2), TESTS2),
-    "ul2_small": (for_cpu(UL2, 2), CPU2),
+    **our_sizes("ul2", UL2),
     "ul2_20b": (
         replace(resize(UL2, 32, 4096, 16), head_width=256),
         "UL2: 32 + 32 layers of 4096, 20 billion parameters.",
     ),
-    "glm_tiny": (tiny(GLM), TESTS),
-    "glm_small": (for_cpu(GLM), CPU),
+    **our_sizes("glm", GLM),
     "glm_base": (resize(GLM, 12, 768, 12), "GLM-base, 109 M parameters."),
     "glm_large": (
         resize(GLM, 24, 1024, 16),
@@ -298,8 +297,7 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
     "mdlm_tiny": (tiny(MDLM), TESTS),
     "mdlm_small": (for_cpu(MDLM), "4 layers of 256 and an output matrix of its own, for a CPU."),
     "mdlm_base": (MDLM, "MDLM and BD3-LM: 12 layers of 768, 162 M parameters."),
-    "llada_tiny": (tiny(LLADA), TESTS),
-    "llada_small": (for_cpu(LLADA), CPU),
+    **our_sizes("llada", LLADA),
     "llada_8b": (
         resize(LLADA, 32, 4096, 32, 12288),
         "LLaDA: 32 layers of 4096, 8.0 billion parameters.",

@@ -106,7 +106,7 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
         "bert_tiny, a latent of 16, gpt2_tiny; no dropout: for tests.",
     ),
     "optimus_small": (
-        replace(for_cpu(OPTIMUS), encoder="bert_small"),
+        replace(for_cpu(OPTIMUS), num_layers=4, encoder="bert_small"),
         "bert_small, a latent of 32, gpt2_mini: for a CPU; without attention dropout.",
     ),
     "optimus_sentence": (
