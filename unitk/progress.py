@@ -1,4 +1,4 @@
-"""Progress on standard error."""
+"""Progress: who is told of it, and a bar on standard error."""
 
 from __future__ import annotations
 
@@ -8,6 +8,13 @@ from contextlib import contextmanager, suppress
 from typing import IO, Any, cast
 
 from unitk.errors import shows_progress
+
+Report = Callable[[int], None]
+"""Receives how many items have just been finished."""
+
+
+def no_report(done: float) -> None:
+    """Show nothing of what has been finished."""
 
 
 class Lossy:
@@ -36,7 +43,7 @@ def progress(
     `done` of them are finished at the start; without a `total`, no time left is shown.
     """
     if not shown or not shows_progress():
-        yield lambda more: None
+        yield no_report
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn

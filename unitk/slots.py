@@ -27,6 +27,10 @@ PAD = np.array([[0, 0, 0, 0, 0, NEVER, NEVER, 0, 0]]).T  # but for its doc, one 
 WIDTH = 16  # rows are padded to a multiple of this, as the attention kernels like it
 
 
+def _row(number: int) -> Any:
+    return property(lambda slots: slots.table[number])
+
+
 @dataclass(frozen=True)
 class Slots:
     """A run of slots: one int64 matrix [9, T] whose rows are `FIELDS`.
@@ -38,15 +42,15 @@ class Slots:
 
     table: Ids
 
-    token = property(lambda self: self.table[TOKEN])
-    pos = property(lambda self: self.table[POS])
-    pos2 = property(lambda self: self.table[POS2])
-    seg = property(lambda self: self.table[SEG])
-    now = property(lambda self: self.table[NOW])
-    born = property(lambda self: self.table[BORN])
-    dies = property(lambda self: self.table[DIES])
-    doc = property(lambda self: self.table[DOC])
-    cross = property(lambda self: self.table[CROSS])
+    token = _row(TOKEN)
+    pos = _row(POS)
+    pos2 = _row(POS2)
+    seg = _row(SEG)
+    now = _row(NOW)
+    born = _row(BORN)
+    dies = _row(DIES)
+    doc = _row(DOC)
+    cross = _row(CROSS)
 
     def __len__(self) -> int:
         return int(self.table.shape[1])

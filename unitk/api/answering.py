@@ -23,7 +23,7 @@ from unitk.files import MANIFEST, VERSION, digest
 from unitk.options import config
 from unitk.options.config import Checkpoint, ConfigFile, Device, UserDir
 from unitk.options.fields import Checked, Positive
-from unitk.progress import progress
+from unitk.progress import Report, progress
 from unitk.training.saving.folder import find_checkpoint
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ TOGETHER = 1024
 """Texts that are read by the model, and written, before the next ones."""
 Texts = list[Input] | Iterator[list[Input]]
 """All texts, or groups of them as they arrive."""
-Answer = Callable[[list[Input], int, Callable[[int], None]], list[Any]]
+Answer = Callable[[list[Input], int, Report], list[Any]]
 """(texts, the number of the first one, a report of how many are done) -> answers."""
 
 

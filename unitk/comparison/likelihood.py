@@ -8,7 +8,7 @@ are equally probable, beside its unknown token.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -23,6 +23,7 @@ from unitk.errors import require
 from unitk.evaluation.base import Progress
 from unitk.evaluation.estimators import Cost, Estimation, Kind
 from unitk.evaluation.windows import cut_windows
+from unitk.progress import Report, no_report
 from unitk.slots import Ids
 
 if TYPE_CHECKING:
@@ -133,9 +134,9 @@ def error_of_ratio(over: Doubles, under: Doubles) -> float:
 
 
 @contextmanager
-def no_progress(total: int | None, unit: str = "") -> Iterator[Callable[[int], None]]:
+def no_progress(total: int | None, unit: str = "") -> Iterator[Report]:
     """Show no progress."""
-    yield lambda done: None
+    yield no_report
 
 
 def measure(

@@ -141,7 +141,7 @@ class Laid(Examples):
         A plug-in may lay out any.
         """
         task = self.task
-        where = f"--task {self.task.name}: {self.method}"
+        where = f"--task {task.name}: {self.method}"
         longest = max(map(len, example.towers.values()))
         require(
             longest <= bound,

@@ -30,6 +30,7 @@ from unitk.errors import require
 from unitk.kernels.capture import on_grid, recordings
 from unitk.models.base import Decoder
 from unitk.models.state import Condition
+from unitk.progress import Report, no_report
 from unitk.registry import register
 from unitk.slots import Batch, Example, Protocol, collate
 
@@ -94,7 +95,7 @@ def generate(
     prompts: Sequence[Example],
     protocol: Protocol,
     config: GenerateConfig,
-    report: Callable[[int], None] = lambda done: None,
+    report: Report = no_report,
     conditions: Conditions | None = None,
     *,
     constraints: Constraints | None = None,

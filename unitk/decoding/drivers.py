@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 from typing import Protocol as Interface
@@ -18,6 +18,7 @@ from unitk.decoding.search import Hypothesis
 from unitk.errors import DataError, UsageError, amount, require, show_value
 from unitk.models.base import Decoder
 from unitk.options.fields import options
+from unitk.progress import Report, no_report
 from unitk.slots import Example, Ids, Protocol
 from unitk.tasks.base import Task
 
@@ -49,7 +50,7 @@ class Prompt:
 class Watcher:
     """Callbacks that follow the decoding of prompts."""
 
-    report: Callable[[int], None] = lambda done: None
+    report: Report = no_report
     """Called with the number of prompts that have just been finished."""
     on_step: OnStep | None = None
     """Called after each step of a search, and each pass of diffusion."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,6 +23,7 @@ from unitk.models.attention import CrossAttention
 from unitk.models.base import Decoder, families_with
 from unitk.models.heads.base import gather
 from unitk.models.model import Model
+from unitk.progress import Report, no_report
 from unitk.slots import Batch, Example, Floats, Ids, Protocol, collate, lm, unroll
 from unitk.tasks.base import Task
 from unitk.vocab.base import Vocab
@@ -33,10 +34,7 @@ PACKED = 128
 
 @torch.inference_mode()
 def score(
-    model: Decoder,
-    examples: Sequence[Example],
-    max_tokens: int,
-    report: Callable[[int], None] = lambda done: None,
+    model: Decoder, examples: Sequence[Example], max_tokens: int, report: Report = no_report
 ) -> list[Floats]:
     """Score unrolled outputs [2, words]: log-probability, and 1 where a word is most probable."""
     scores: list[Floats] = [np.empty((2, 0), np.float32)] * len(examples)

@@ -29,6 +29,7 @@ from unitk.decoding.texts.stream import pieces
 from unitk.decoding.understand.embed import embed
 from unitk.decoding.understand.predict import predict
 from unitk.errors import DataError, UsageError, require
+from unitk.progress import Report, no_report
 from unitk.slots import Floats, Ids, Protocol
 
 if TYPE_CHECKING:
@@ -237,11 +238,7 @@ class Generator(SourceEncoder):
         return self.predictions(split_parts(texts), make_config(PredictConfig, options))
 
     def predictions(
-        self,
-        texts: Parted,
-        config: PredictConfig,
-        first: int = 0,
-        report: Callable[[int], None] = lambda done: None,
+        self, texts: Parted, config: PredictConfig, first: int = 0, report: Report = no_report
     ) -> list[dict[str, Any]]:
         """`predict` for texts as parts; `first` is the number of the first text among all."""
         require(
@@ -301,7 +298,7 @@ class Generator(SourceEncoder):
         whole_words: bool = False,
         truncate: bool = False,
         max_tokens: int = 16384,
-        report: Callable[[int], None] = lambda done: None,
+        report: Report = no_report,
     ) -> list[Floats]:
         """The log-probability of each token of each text; `before` is what is before each text.
 

@@ -17,6 +17,7 @@ from unitk.decoding.forced import score
 from unitk.decoding.share import ROW, share
 from unitk.errors import DataError, UsageError, require
 from unitk.models.base import Decoder
+from unitk.progress import Report, no_report
 from unitk.slots import DOC, TOKEN, Example, Floats, Ids, Slots, lm
 from unitk.tasks.base import Task
 
@@ -34,7 +35,7 @@ def likelihoods(
     truncate: bool = False,
     max_tokens: int = 16384,
     name: Callable[[int], str] = lambda number: f"input {number + 1}",
-    report: Callable[[int], None] = lambda done: None,
+    report: Report = no_report,
 ) -> list[Floats]:
     """For each text, [2, tokens]: each token's log-probability, and 1 where it is most probable.
 
@@ -78,7 +79,7 @@ def score_shared(
     model: Decoder,
     examples: Sequence[Example],
     max_tokens: int,
-    report: Callable[[int], None] = lambda done: None,
+    report: Report = no_report,
     row: int = ROW,
 ) -> list[Floats]:
     """`forced.score` of examples; neighbours that begin alike share their beginnings (`share`)."""

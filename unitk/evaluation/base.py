@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from unitk.options.fields import Checked, Positive, options
+from unitk.progress import Report
 
 if TYPE_CHECKING:
     from unitk.decoding.generator import Generator
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from unitk.options.config import Parsed
     from unitk.slots import Floats, Ids
 
-Report = Callable[[int], None]
 Progress = Callable[..., AbstractContextManager[Report]]
 """`progress(total, unit="sentences")` shows a bar; what it yields is told how many are done."""
 

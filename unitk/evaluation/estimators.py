@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from unitk.decoding.likelihood import Texts
 from unitk.models.base import Decoder
+from unitk.progress import Report, no_report
 from unitk.tasks.base import Task
 
 Kind = Literal["exact", "bound", "pseudo"]
@@ -43,7 +44,7 @@ class Estimation:
     draws: int = 8
     whole_words: bool = False
     name: Callable[[int], str] = "text {}".format  # of a text by its number, for messages
-    report: Callable[[int], None] = lambda done: None
+    report: Report = no_report
 
 
 class Estimator:

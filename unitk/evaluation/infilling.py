@@ -17,9 +17,10 @@ import numpy as np
 from unitk.data.files.readers import records
 from unitk.decoding.config import GenerateConfig
 from unitk.errors import UsageError, require
-from unitk.evaluation.base import Judged, Progress, Report, Writing
+from unitk.evaluation.base import Judged, Progress, Writing
 from unitk.metrics.bleu import bleu
 from unitk.options.fields import Fraction
+from unitk.progress import Report, no_report
 from unitk.registry import register
 from unitk.slots import Bools, Ids
 
@@ -87,7 +88,7 @@ def infill(
     texts: Sequence[str],
     shares: Sequence[float],
     max_tokens: int,
-    report: Report = lambda done: None,
+    report: Report = no_report,
 ) -> list[Infilled]:
     """Hide each of these shares of the words of each text, and fill them in greedily.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from unitk.metrics.language import Units, perplexities
 from unitk.models.state import StatefulRows
 from unitk.options.config import Parsed, flag
 from unitk.options.settings import NOTHING, Origin, Settings
+from unitk.progress import Report
 from unitk.slots import Batch, Ids
 from unitk.training.checks.data import check_data, check_stateful
 from unitk.training.config import CUT, TrainConfig
@@ -32,8 +33,6 @@ from unitk.training.saving.state import read_state, recorded_options, untrained_
 
 TEXT = "lm"  # the ask whose labels are a text's words, named like its head
 BOUND = "bound"  # the ask whose mean is an upper bound of a token's negative log-probability
-
-Report = Callable[[int], None]
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,11 @@ a `Score`; its figures are percentages unless they are counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 TextLists = Sequence[Sequence[str]]
 """A list for each text: of its references, sentences, words or labels."""
-Report = Callable[[int], None]
-"""Called with the number of texts that were scored since it was last."""
 
 
 @dataclass(frozen=True)

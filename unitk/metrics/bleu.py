@@ -10,8 +10,9 @@ from itertools import zip_longest
 from typing import Any, Literal
 
 from unitk.errors import UsageError
-from unitk.metrics import Report, Score, TextLists
+from unitk.metrics import Score, TextLists
 from unitk.metrics.words import warn_unspaced
+from unitk.progress import Report, no_report
 
 Tokenize = Literal[
     "13a", "intl", "zh", "char", "none", "ja-mecab", "ko-mecab", "flores101", "flores200"
@@ -28,7 +29,7 @@ def bleu(
     tokenize: Tokenize = "13a",
     lowercase: bool = False,
     smooth: Smooth = "exp",
-    report: Report = lambda more: None,
+    report: Report = no_report,
 ) -> Score:
     """BLEU-4 with its parts; each text has at least one reference, and numbers may differ."""
     metric = _metric(tokenize, lowercase, smooth)
@@ -85,7 +86,7 @@ def chrf(
     references: TextLists,
     *,
     lowercase: bool = False,
-    report: Report = lambda more: None,
+    report: Report = no_report,
 ) -> Score:
     """chrF2 and chrF2++, F-scores of character n-grams with recall counting twice."""
     from sacrebleu.metrics.chrf import CHRF

@@ -15,7 +15,8 @@ from itertools import chain
 from typing import Literal
 
 from unitk.errors import DataError
-from unitk.metrics import Report, Score, TextLists, words
+from unitk.metrics import Score, TextLists, words
+from unitk.progress import Report, no_report
 
 ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 WordKind = Literal["ascii", "unicode"]
@@ -46,7 +47,7 @@ def rouge(
     *,
     separator: str = "<q>",
     kind: WordKind = "ascii",
-    report: Report = lambda more: None,
+    report: Report = no_report,
 ) -> Score:
     """Mean F1 over the texts; of several references, the one with the best F1 counts.
 

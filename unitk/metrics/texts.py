@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from unitk.metrics import Report, Score, TextLists
+from unitk.metrics import Score, TextLists
 from unitk.metrics.bleu import Tokenize, bleu, chrf
 from unitk.metrics.meteor import meteor
 from unitk.metrics.qg import qg, treebank
 from unitk.metrics.rouge import WordKind, rouge
 from unitk.metrics.stats import stats
+from unitk.progress import Report, no_report
 
 Written = Literal["bleu", "rouge", "meteor", "chrf", "qg", "stats"]
 
@@ -33,7 +34,7 @@ def score_texts(
     references: TextLists,
     sources: Sequence[str] = (),
     how: Counting = Counting(),
-    report: Report = lambda more: None,
+    report: Report = no_report,
 ) -> dict[str, Score]:
     """The scores of texts by the metrics of these names; each text has at least one reference.
 

@@ -142,12 +142,11 @@ def choose_treatments(
     Raises UsageError for a rule, or an option of one, that has no effect.
     """
     chosen: dict[str, Treatment] = {}
-    every = dict(model.named_parameters())
-    for rule, of_rule in divide(named, every, rules):
+    for rule, of_rule in divide(named, dict(model.named_parameters()), rules):
         decays = find_decaying(of_rule, rule)
-        check_groups(rule, of_rule, decays, distance)
-        for name, parameter in of_rule.items():
-            config = rule.optimizer.of(name, parameter.dim())
+        configs = {name: rule.optimizer.of(name, p.dim()) for name, p in of_rule.items()}
+        check_groups(rule, configs, decays, distance)
+        for name, config in configs.items():
             factor = rate_factor(model, name, rule, distance[name])
             chosen[name] = Treatment(config, name in decays, factor, rule.lr_schedule)
     return chosen
@@ -217,12 +216,17 @@ def find_decaying(named: dict[str, nn.Parameter], rule: GroupRule) -> set[str]:
 
 
 def check_groups(
-    rule: GroupRule, named: dict[str, nn.Parameter], decays: set[str], distance: dict[str, int]
+    rule: GroupRule,
+    configs: Mapping[str, OptimizerConfig],
+    decays: set[str],
+    distance: dict[str, int],
 ) -> None:
-    """Raise a `UsageError` for an option of a rule that none of its parameters reads."""
+    """Raise a `UsageError` for an option of a rule that none of its parameters reads.
+
+    `configs` are the optimizers of its parameters.
+    """
     where = f"--group {rule.pattern}" if rule.pattern else "--optimizer"
     kind = rule.optimizer
-    configs = {name: kind.of(name, parameter.dim()) for name, parameter in named.items()}
     for option in rule.given:
         if option == "optimizer":
             require(

@@ -10,7 +10,6 @@ requests.py      what a request may say
 route.py         what an address is; a family of models registers more (kind "route")
 routes.py        the addresses: what is read, computed and answered for a request to each
 openai/          the addresses of OpenAI's API; only the registry knows them
-streams.py       how an answer is sent while it is written
 batching.py      requests that wait together are answered together, within one budget of tokens
 groups.py        requests that are computed together, at once or step by step
 page/            the page: HTML, style, what answers look like (draw.js), panels (page.js)

@@ -22,13 +22,12 @@ from starlette.types import Receive, Scope, Send
 from unitk.api import drawing
 from unitk.errors import DataError, UnitkError, UsageError
 from unitk.serving import batching
-from unitk.serving.batching import Batcher, Claim, Job
+from unitk.serving.batching import Batcher, Claim, Job, json_line
 from unitk.serving.figures import RECORD, Entry, Figures, Observed
 from unitk.serving.hosts import Application, shape_refusal
 from unitk.serving.keys import Keys
 from unitk.serving.requests import Service, choose_service, parse_request
 from unitk.serving.route import Listing, listings, routes
-from unitk.serving.streams import json_line
 
 OWN = Path(__file__).with_name("page")
 FILES = {

@@ -25,12 +25,12 @@ from unitk.decoding.texts.sources import Parted, split_parts
 from unitk.errors import UsageError, require
 from unitk.foreign import JSON_NAMES
 from unitk.models.model import Model
+from unitk.progress import Report
 from unitk.serving.batching import Abandoned, Job
 from unitk.serving.config import Limits
 from unitk.slots import Ids
 
 Gone = Callable[[], bool]
-Report = Callable[[int], None]
 Kind = TypeVar("Kind")
 
 WEIGHTS = 1_000_000

@@ -25,10 +25,10 @@ from unitk.decoding.texts.sources import Sources, as_strings
 from unitk.decoding.understand.embed import embed
 from unitk.errors import require
 from unitk.options.fields import Checked, Count
+from unitk.progress import Report
 from unitk.registry import register
 from unitk.serving import route
-from unitk.serving.batching import Abandoned, Job
-from unitk.serving.streams import Stream
+from unitk.serving.batching import Abandoned, Job, Stream
 from unitk.slots import Ids
 
 SHOWN = 100
@@ -249,7 +249,7 @@ class InfillRoute(DecodingRoute):
             return self.decoding_job(sources, config, finish=partial(refill, generator.task, texts))
         _, cost = self.prompts(sources, config)
 
-        def fill(pairs: list[Any], report: route.Report) -> list[list[Output]]:
+        def fill(pairs: list[Any], report: Report) -> list[list[Output]]:
             report(0)
             blanked, ids = zip(*pairs, strict=True)
             watch = Watcher(report, lambda at, ids: report(0))
@@ -283,7 +283,7 @@ class ScoreRoute(DecodingRoute):
         sources, config = self.read()
         ids_of_targets = [ids for (ids,) in self.encode([[target] for target in targets])]
 
-        def score(pairs: list[Any], report: route.Report) -> list[list[Output]]:
+        def score(pairs: list[Any], report: Report) -> list[list[Output]]:
             ids, outputs = zip(*pairs, strict=True)
             scored = Sources(ids, truncate=None)
             return self.generator.scores(scored, outputs, config, watch=Watcher(report))
@@ -310,7 +310,7 @@ class PredictRoute(route.Route):
         task: Any = self.generator.task
         cost = route.count_tokens(self.encode([task.texts(parts) for parts in self.texts]))
 
-        def compute(texts: list[Any], report: route.Report) -> list[Any]:
+        def compute(texts: list[Any], report: Report) -> list[Any]:
             return self.generator.predictions(texts, self.config, report=report)
 
         return self.batch_job(
@@ -344,7 +344,7 @@ def embed_sources(
         "ask for fewer or shorter texts",
     )
 
-    def compute(items: list[Any], report: route.Report) -> list[Any]:
+    def compute(items: list[Any], report: Report) -> list[Any]:
         return embed(model, generator.task, items, config, report=report)
 
     job = request.batch_job(sources, compute, answer, cost + size // route.NUMBERS_A_TOKEN)

@@ -26,7 +26,7 @@ from unitk.options.fields import Count, Positive, Share, Weights
 from unitk.registry import register
 from unitk.slots import Example
 from unitk.spans import length_law, word_ngrams
-from unitk.tasks.base import frame_parts, share_at
+from unitk.tasks.base import share_at
 from unitk.tasks.mlm import Masked, ask_sentences
 from unitk.vocab.base import Vocab
 
@@ -63,9 +63,9 @@ class ALBERT(Masked):
         self.heads = ("class:sop:2",) if config.sop else ()
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
-        v, c = self.vocab, self.config
+        c = self.config
         swapped = c.sop and len(text.parts) > 1 and rng.random() < 0.5
-        tokens, seg = frame_parts(text.parts[::-1] if swapped else text.parts, v.cls, v.sep)
+        tokens, seg = self.frame_parts(text.parts[::-1] if swapped else text.parts)
         count = max(1, round(share_at(c.mask_ratio, text.when) * len(tokens)))
         free = self.maskable(tokens)
         law = length_law(tuple(1 / n for n in range(1, c.max_ngram + 1)))

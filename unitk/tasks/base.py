@@ -258,9 +258,13 @@ class Task:
         """Further figures of a validation batch: sums by NAME/PART, and their divisors by NAME."""
         return {}, {}
 
+    def frame_parts(self, parts: list[Ids]) -> tuple[Ids, Ids]:
+        """Parts between the task's symbols, and the number of the part each token belongs to."""
+        return frame_parts(parts, self.vocab.cls, self.vocab.sep)
+
     def reading(self, source: list[Ids]) -> Slots:
         """Lay out a source that is read and not continued, for the encoder if there is one."""
-        tokens, part = frame_parts(source, self.vocab.cls, self.vocab.sep)
+        tokens, part = self.frame_parts(source)
         return stay(tokens, pos=np.arange(len(tokens)), seg=np.minimum(part, 1))
 
     def reading_as(self, side: str) -> Self:

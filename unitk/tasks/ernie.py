@@ -36,7 +36,7 @@ from unitk.options.fields import Share, Weights
 from unitk.registry import register
 from unitk.slots import Bools, Example, Ids
 from unitk.spans import choose
-from unitk.tasks.base import frame_parts, share_at
+from unitk.tasks.base import share_at
 from unitk.tasks.mlm import Masked, ask_sentences
 from unitk.vocab.base import Vocab
 
@@ -132,7 +132,7 @@ class ERNIE(Masked):
         )
         notes = np.zeros(len(text.ids), np.int64) if notes is None else notes
         parts = np.split(text.ids, text.sentences[1:]) if c.dialogue else text.parts
-        tokens, part = frame_parts(parts, v.cls, v.sep)
+        tokens, part = self.frame_parts(parts)
         seg = roles(notes, text.sentences)[part] if c.dialogue else part
         places = np.flatnonzero(self.maskable(tokens))
         kept = text.ids != v.sep

@@ -29,7 +29,7 @@ from unitk.options.fields import Count, Positive, Share, Weights
 from unitk.registry import register
 from unitk.slots import Ask, Bools, Example, Ids, lm, stay
 from unitk.spans import corrupt, run_places, take_fitting
-from unitk.tasks.base import Task, frame_parts, share_at
+from unitk.tasks.base import Task, share_at
 from unitk.vocab.base import Vocab
 
 
@@ -72,7 +72,7 @@ class Masked(Task):
 
     def prompt(self, source: list[Ids]) -> Example:
         """A source with [MASK]s, which are asked for in one pass; the labels are no answers."""
-        tokens, seg = frame_parts(source, self.vocab.cls, self.vocab.sep)
+        tokens, seg = self.frame_parts(source)
         hidden = self.masks(tokens)
         return layout(tokens, seg, hidden, tokens[hidden], self.shift)
 
@@ -130,8 +130,8 @@ class MLM(Masked):
         self.shift = config.shift
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
-        v, c = self.vocab, self.config
-        tokens, seg = frame_parts(text.parts, v.cls, v.sep)
+        c = self.config
+        tokens, seg = self.frame_parts(text.parts)
         exact = share_at(c.mask_ratio, text.when) * len(tokens)
         count = round(exact) if c.rounding == "nearest" else int(exact + rng.random())
         hidden, run = self.hide(tokens, self.maskable(tokens), max(count, 1), rng)

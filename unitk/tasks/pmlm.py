@@ -32,7 +32,7 @@ from unitk.options.fields import Chance, Share, Weights
 from unitk.registry import register
 from unitk.slots import TOKEN, Example, Ids, Protocol, Slots, concatenate, lm, probe, stay, unroll
 from unitk.spans import block_places, corrupt
-from unitk.tasks.base import Task, frame_parts, max_share, share_at
+from unitk.tasks.base import Task, max_share, share_at
 from unitk.vocab.base import Vocab
 
 LONGEST = 6  # tokens of a block (algorithm 1)
@@ -117,7 +117,7 @@ class PMLM(Task):
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         v, c = self.vocab, self.config
-        tokens, seg = frame_parts(text.parts, v.cls, v.sep)
+        tokens, seg = self.frame_parts(text.parts)
         free = self.maskable(tokens)
         chance = c.ngram_chance if c.blockwise else 0.0
         count = max(math.ceil(share_at(c.mask_ratio, text.when) * len(tokens)), 1)

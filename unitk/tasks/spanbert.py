@@ -32,7 +32,7 @@ from unitk.options.fields import Part, Positive, Share, Weight, Weights
 from unitk.registry import register
 from unitk.slots import Ask, Bools, Example, Ids
 from unitk.spans import length_law, word_spans
-from unitk.tasks.base import frame_parts, share_at
+from unitk.tasks.base import share_at
 from unitk.tasks.ernie import MARKS, begin_units
 from unitk.tasks.mlm import Masked
 
@@ -94,8 +94,8 @@ class SpanBERT(Masked):
         return np.concatenate([[True], begins, [True]]) | np.append(True, ~free[:-1])
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
-        v, c = self.vocab, self.config
-        tokens, seg = frame_parts([text.ids], v.cls, v.sep)
+        c = self.config
+        tokens, seg = self.frame_parts([text.ids])
         free = self.maskable(tokens)
         places = np.flatnonzero(free)
         law = length_law(tuple((1 - c.stop_chance) ** k for k in range(c.max_span)))

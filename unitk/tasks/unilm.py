@@ -32,7 +32,7 @@ from unitk.options.fields import Chance, Share, Weighted, Weights
 from unitk.registry import register
 from unitk.slots import Example, Ids, Protocol, Row, lm, probe, stay, unroll
 from unitk.spans import choose, corrupt, ngram_places
-from unitk.tasks.base import Task, frame_parts, share_at
+from unitk.tasks.base import Task, share_at
 from unitk.tasks.mlm import ask_sentences
 from unitk.vocab.base import Vocab
 
@@ -116,7 +116,7 @@ class UniLM(Task):
         elif kind == SEQ2SEQ and len(parts) == 1:  # split where a sentence begins, if one does
             borders = text.sentences[text.sentences > 0]
             parts = np.split(text.ids, [rng.choice(borders if len(borders) else len(text.ids))])
-        tokens, part = frame_parts(parts, v.cls, v.sep)
+        tokens, part = self.frame_parts(parts)
         count = max(round(share_at(c.mask_ratio, text.when) * len(tokens)), 1)
         hidden = ngram_places(self.maskable(tokens), count, c.ngram_chance, 3, rng)
         shown = corrupt(tokens[hidden], v.mask, self.words, c.mask_keep_random, rng)
@@ -136,7 +136,7 @@ class UniLM(Task):
 
     def finetune(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
         v, c = self.vocab, self.config
-        tokens, part = frame_parts([self.join(source), target], v.cls, v.sep)
+        tokens, part = self.frame_parts([self.join(source), target])
         places = np.flatnonzero(part)  # the target's tokens and the S that ends it
         shift = int(c.position_shift)
         count = max(round(c.target_mask_ratio * len(target)), 1 - shift)
@@ -162,7 +162,7 @@ class UniLM(Task):
             needs = "needs the mask from left to right in --task.shares, and no position shift"
             require(learnt, f"to write from nothing, a UniLM {needs}")
             return self.leftward(self.join(source))
-        tokens, _ = frame_parts([self.join(source)], self.vocab.cls, self.vocab.sep)
+        tokens, _ = self.frame_parts([self.join(source)])
         if self.config.position_shift:
             return Example(layout(SEQ2SEQ, tokens, len(tokens) - 1, tokens[:0], tokens[:0]).towers)
         slots = stay(tokens, pos=np.arange(len(tokens)), seg=4)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from unitk.errors import DataError, require
 from unitk.files import new_file, open_plain
 from unitk.options.config import Checkpoint, Parsed
 from unitk.options.fields import Positive
+from unitk.progress import Report
 from unitk.registry import register
 
 EXAMPLE = '(["The cat sat on the mat."], checkpoint="runs/lm")'
@@ -53,7 +54,7 @@ def embed_texts(parsed: Parsed) -> Iterator[tuple[Input, Any]]:
 
     generator = answering.open_generator(options)
 
-    def read(texts: list[Input], first: int, report: Callable[[int], None]) -> list[Any]:
+    def read(texts: list[Input], first: int, report: Report) -> list[Any]:
         model, task = generator.model, generator.task
         sources = generator.encode([text.parts for text in texts])
         vectors = embed(model, task, sources, options, first=first, report=report)

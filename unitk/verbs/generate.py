@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -31,7 +31,7 @@ from unitk.options import config
 from unitk.options.config import ConfigFile, Device, UserDir, With
 from unitk.options.fields import Positive, render
 from unitk.options.settings import Origin, Settings, read_options
-from unitk.progress import progress
+from unitk.progress import Report, progress
 from unitk.registry import register
 
 if TYPE_CHECKING:
@@ -290,7 +290,7 @@ class Generation:
         if not fills and not first:
             self.chosen.idle("has no effect without blanks", *BLANKS_ONLY)
 
-    def answer(self, items: Sequence[Item], report: Callable[[int], None]) -> list[list[Output]]:
+    def answer(self, items: Sequence[Item], report: Report) -> list[list[Output]]:
         """The outputs for some inputs; with --score, their targets with scores."""
         from unitk.decoding.drivers import Watcher  # imports torch
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from unitk.decoding.files.sink import is_finished
 from unitk.errors import DataError, require
 from unitk.files import reserve
 from unitk.options.config import Parsed
+from unitk.progress import Report
 from unitk.registry import register
 
 
@@ -51,7 +52,7 @@ def predict_texts(parsed: Parsed, done: int = 0) -> Iterator[list[tuple[Input, A
     generator = answering.open_generator(options, parsed.aside.texts)
     inputs = answering.inputs_of(parsed, questions=True, form=generator.task.form)
 
-    def predict(texts: list[Input], first: int, report: Callable[[int], None]) -> list[Any]:
+    def predict(texts: list[Input], first: int, report: Report) -> list[Any]:
         return generator.predictions([text.parts for text in texts], options, first, report)
 
     return answering.answer_all(inputs, predict, done)

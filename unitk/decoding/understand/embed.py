@@ -5,7 +5,7 @@ N texts, T slots, D the width of the states.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -18,6 +18,7 @@ from unitk.decoding.fit import batch_prompts, count_excess, lay_out_to_fit
 from unitk.errors import DataError, NonFiniteError, UsageError, require
 from unitk.models.base import Decoder, families_with
 from unitk.models.model import Model
+from unitk.progress import Report, no_report
 from unitk.slots import TOKEN, Example, Floats, Ids, collate
 from unitk.tasks.base import Task
 
@@ -32,7 +33,7 @@ def embed(
     config: EmbedConfig,
     *,
     first: int = 0,
-    report: Callable[[int], None] = lambda done: None,
+    report: Report = no_report,
 ) -> list[Floats]:
     """A vector [D] for each source, or with pool="none" its states [T, D]; zeros if it is empty.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from unitk.errors import DataError, NonFiniteError, require
 from unitk.models.base import Decoder
 from unitk.models.heads.base import LM
 from unitk.models.model import Model
+from unitk.progress import Report, no_report
 from unitk.slots import Example, Ids, collate
 from unitk.tasks.understanding.base import Understanding
 
@@ -42,7 +43,7 @@ def predict(
     config: PredictConfig,
     *,
     first: int = 0,
-    report: Callable[[int], None] = lambda done: None,
+    report: Report = no_report,
 ) -> list[Prediction]:
     """The model's prediction for each source; nothing for one without words.
 
@@ -115,11 +116,7 @@ def _check_options(task: Understanding, config: PredictConfig) -> None:
 
 
 def predict_by_labels(
-    model: Decoder,
-    sources: Sequence[list[Ids]],
-    config: PredictConfig,
-    first: int,
-    report: Callable[[int], None],
+    model: Decoder, sources: Sequence[list[Ids]], config: PredictConfig, first: int, report: Report
 ) -> list[Prediction]:
     """The most probable labels by the mean of the models' probabilities of labels.
 

@@ -27,7 +27,7 @@ from unitk.errors import require
 from unitk.families.adaptive.config import COUNT, DIFFICULTY, DRAW
 from unitk.registry import register
 from unitk.slots import Example
-from unitk.tasks.base import frame_parts, share_at
+from unitk.tasks.base import share_at
 from unitk.tasks.mlm import MLM, ask_sentences
 from unitk.vocab.base import Vocab
 
@@ -57,8 +57,8 @@ class AdaptiveMLM(MLM):
         self.heads += (DIFFICULTY,)
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
-        v, c = self.vocab, self.config
-        tokens, seg = frame_parts(text.parts, v.cls, v.sep)
+        c = self.config
+        tokens, seg = self.frame_parts(text.parts)
         expected = share_at(c.mask_ratio, text.when) * len(tokens)
         count = round(expected) if c.rounding == "nearest" else int(expected + rng.random())
         places = np.flatnonzero(self.maskable(tokens))

@@ -5,7 +5,7 @@ A word is an id of the vocabulary that is no symbol. N states of words, D their 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from unitk.errors import DataError
 from unitk.files import new_file
 from unitk.models.model import Model
 from unitk.pictures import save
+from unitk.progress import Report, no_report
 from unitk.slots import Ids
 from unitk.tasks.base import Task
 
@@ -58,7 +59,7 @@ def measure_contextuality(
     least: int = 5,
     most: int = 1000,
     seed: int = 1,
-    report: Callable[[int], None] = lambda done: None,
+    report: Report = no_report,
 ) -> list[LayerMeasures]:
     """The measures of every layer; the first ones are of the input of the first layer.
 

@@ -7,7 +7,7 @@ heads of a part that attends, B texts of a batch, one in each row.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,12 +25,12 @@ from unitk.models.attention import HeadParts
 from unitk.models.model import Model
 from unitk.options.fields import render
 from unitk.pictures import save
+from unitk.progress import Report, no_report
 from unitk.training.average import mean, rewrite
 from unitk.training.saving.checkpoint import check_finite
 
 Gates = Mapping[str, Tensor]
 """A number for each head [H] of a part, by the name under which the part is stored."""
-Report = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def report_figures(setup: Setup, gates: Gates, max_tokens: int) -> dict[str, flo
     """What `unitk evaluate` reports of a model with gates."""
     placed = {name: gate.to(setup.device) for name, gate in gates.items()}
     with gate(setup.model, placed):
-        return objective(setup, max_tokens, lambda done: None)  # the bar counts heads
+        return objective(setup, max_tokens, no_report)  # the bar counts heads
 
 
 def measure_each_head(
@@ -229,7 +229,7 @@ def compare_models(before: Setup, after: Setup, max_tokens: int) -> dict[str, fl
         seconds = []  # the shortest: whatever else the machine does makes a pass longer
         for _ in range(3):
             start = time.perf_counter()
-            figures[f"{name}/loss"] = objective(setup, max_tokens, lambda done: None)["loss"]
+            figures[f"{name}/loss"] = objective(setup, max_tokens, no_report)["loss"]
             seconds.append(time.perf_counter() - start)
         figures[f"{name}/seconds"] = min(seconds)
     return figures

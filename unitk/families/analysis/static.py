@@ -9,7 +9,7 @@ run of letters and digits, or a character of a script without blanks.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -20,6 +20,7 @@ from unitk.decoding.config import EmbedConfig
 from unitk.decoding.understand.embed import embed, fit_text, slots_to_embed
 from unitk.errors import DataError, require
 from unitk.models.model import Model
+from unitk.progress import Report, no_report
 from unitk.slots import Floats, Ids
 from unitk.tasks.base import Task
 from unitk.vocab.scripts import UNSPACED
@@ -47,7 +48,7 @@ def find_vectors(
     texts: Sequence[Sequence[str]],
     config: EmbedConfig,
     places: Occurrences,
-    report: Callable[[int], None] = lambda done: None,
+    report: Report = no_report,
 ) -> dict[str, Floats]:
     """The vector [D] of each word that occurs often enough, the most frequent word first.
 
@@ -116,7 +117,7 @@ def read_states(
     sources: Sequence[list[Ids]],
     places_P4: Ids,
     config: EmbedConfig,
-    report: Callable[[int], None],
+    report: Report,
 ) -> Floats:
     """The mean state of the slots of each place [P, D]; few texts' states are in memory at once."""
     config = replace(config, pool="none")

@@ -31,7 +31,7 @@ from unitk.data.cuts import Text
 from unitk.options.fields import Bound
 from unitk.registry import register
 from unitk.slots import Example, Ids, lm, stay
-from unitk.tasks.base import Encoded, Task, frame_parts, places_of
+from unitk.tasks.base import Encoded, Task, places_of
 from unitk.vocab.base import Vocab
 
 CLS, SEP, BEGIN, END, FILL = 257, 258, 259, 260, 261
@@ -111,6 +111,6 @@ class BiLM(Task):
 
     def lay_out_parts(self, parts: list[Ids]) -> Encoded:
         """C a S b S: the last S has read everything forward; a head reads both directions."""
-        tokens, _ = frame_parts(parts, self.vocab.cls, self.vocab.sep)
+        tokens, _ = self.frame_parts(parts)
         example = replace(layout(tokens, self.chars[tokens]), asks=[])
         return Encoded(example, "fwd", len(tokens) - 1, places_of(parts, 1))

@@ -31,6 +31,7 @@ from unitk.data.mixture import Part
 from unitk.errors import NonFiniteError, require
 from unitk.options.fields import Bound, Checked, Positive, flag
 from unitk.options.settings import Origin, read_options
+from unitk.progress import no_report
 from unitk.registry import register
 from unitk.runs.experiments.corpora import cut_corpus
 from unitk.runs.experiments.jobs import (
@@ -387,7 +388,7 @@ def judge_mixture(job: TrainingJob) -> dict[str, float] | None:
             # all texts by one objective; in training each text has one of them
             alone = replace(setup, data=replace(setup.data, train=part.own))
             try:
-                loss = objective(alone, start.config.max_tokens, lambda _: None)["loss"]
+                loss = objective(alone, start.config.max_tokens, no_report)["loss"]
             except NonFiniteError as error:
                 log.warning("%s: %s", job.name, error)
                 return None

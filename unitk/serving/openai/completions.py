@@ -15,13 +15,14 @@ from unitk.decoding.generator import Generator
 from unitk.decoding.search import Hypothesis
 from unitk.decoding.texts.sources import as_strings
 from unitk.errors import require
+from unitk.progress import Report
 from unitk.registry import register
 from unitk.serving.batching import Job
 from unitk.serving.openai.fields import read_flag, read_integer
 from unitk.serving.openai.prompts import read_ids
 from unitk.serving.openai.spelling import Speller, pieces_of
 from unitk.serving.openai.writing import Alternatives, Reply, WritingRoute
-from unitk.serving.route import Report, count_tokens
+from unitk.serving.route import count_tokens
 from unitk.slots import Ids
 
 DEFAULT = 16

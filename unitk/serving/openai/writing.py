@@ -22,7 +22,7 @@ from unitk.decoding.texts.outputs import Output
 from unitk.decoding.texts.sentences import sentence_ends, stable_part
 from unitk.decoding.texts.sources import Sources
 from unitk.errors import require
-from unitk.serving.batching import Job
+from unitk.serving.batching import Job, Stream
 from unitk.serving.openai.fields import (
     HERE,
     check_fields,
@@ -35,7 +35,6 @@ from unitk.serving.openai.fields import (
 from unitk.serving.openai.spelling import Speller, find_stop, withhold_stops, without_ends
 from unitk.serving.route import abilities, count_tokens
 from unitk.serving.routes import DecodingRoute, RequestedPrompt
-from unitk.serving.streams import Stream
 from unitk.slots import Example, Floats, Ids, unroll
 
 Alternatives = list[tuple[str, float]]

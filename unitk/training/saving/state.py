@@ -266,8 +266,9 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
 def untrained_options(state: dict[str, Any], task: str | None) -> Settings:
     """The options that let a checkpoint be used with a task that is `untrained`; else none."""
     recorded = recorded_options(state)
-    known = task is not None and task not in recorded.tasks() and registry.has("task", task)
-    if task is None or not known or not registry.get("task", task).untrained:
+    if task is None or task in recorded.tasks() or not registry.has("task", task):
+        return NOTHING
+    if not registry.get("task", task).untrained:
         return NOTHING
     texts = {"task": task, "task.layout": layout_in(recorded)}
     return Settings.of_texts(texts, Origin.FLAG, "--task")

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from unitk.data.batching import single_batches
 from unitk.decoding.config import GenerateConfig
-from unitk.evaluation.base import Judged, Progress, Report
+from unitk.evaluation.base import Judged, Progress
 from unitk.evaluation.objective import TEXT, Setup, units_of
 from unitk.families.latent.elbo import ELBO, Autoencoder
 from unitk.families.latent.measures.evidence import Evidence, gather_evidence, nll_of, z_gap
@@ -21,6 +21,7 @@ from unitk.families.latent.measures.panel import IGNORED, bars
 from unitk.families.latent.space.points import KL, LatentSpace
 from unitk.metrics.bleu import bleu
 from unitk.metrics.language import Units, perplexities
+from unitk.progress import Report
 from unitk.slots import DOC, Batch, Ids
 from unitk.training.saving.checkpoint import check_finite
 

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unitk.progress import Report, no_report
 from unitk.slots import DOC, Batch
 
 TEXT = "lm"  # the ask whose labels are the text's words
@@ -70,7 +71,7 @@ def gather_evidence(
     model: Any,
     batches: Iterable[Batch],
     draws: int = 1,
-    report: Callable[[int], None] = lambda done: None,
+    report: Report = no_report,
 ) -> Evidence:
     """Encode every text, and compute its likelihood with this many draws.
 

@@ -11,7 +11,7 @@ N texts, Z dimensions of the latent, D of the encoder's states.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -35,6 +35,7 @@ from unitk.families.latent.space.geometry import Points
 from unitk.models.base import Decoder
 from unitk.models.state import Condition
 from unitk.options.fields import flag
+from unitk.progress import Report, no_report
 from unitk.slots import Batch, Example, collate
 from unitk.tasks.base import Task
 from unitk.training.saving.checkpoint import check_finite
@@ -84,7 +85,7 @@ class LatentSpace:
         *,
         truncate: bool = False,
         max_tokens: int = 16384,
-        report: Callable[[int], None] = lambda done: None,
+        report: Report = no_report,
     ) -> Latents:
         """The posteriors of texts; equal texts have equal ones, whatever is encoded with them.
 
@@ -127,7 +128,7 @@ class LatentSpace:
         points: Points,
         config: GenerateConfig | None = None,
         *,
-        report: Callable[[int], None] = lambda done: None,
+        report: Report = no_report,
         on_step: OnStep | None = None,
         **options: object,
     ) -> list[list[Output]]:

@@ -17,9 +17,10 @@ from unitk.errors import require
 from unitk.families.latent.model import LatentModel
 from unitk.families.latent.space import geometry
 from unitk.families.latent.space.points import LatentSpace
+from unitk.progress import Report
 from unitk.registry import register
 from unitk.serving.batching import Job
-from unitk.serving.route import Report, Route, count_written
+from unitk.serving.route import Route, count_written
 from unitk.slots import Ids
 
 LARGEST = 1e9
