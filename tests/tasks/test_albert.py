@@ -5,7 +5,8 @@ import pytest
 
 from unitk.data.cuts import Text
 from unitk.tasks.albert import ALBERT
-from unitk.tasks.mlm import ask_sentences, frame_parts, layout
+from unitk.tasks.base import frame_parts
+from unitk.tasks.mlm import ask_sentences, layout
 
 
 def task(vocab, **config):

@@ -5,8 +5,9 @@ import pytest
 
 from unitk.data.cuts import Text
 from unitk.errors import UsageError
+from unitk.tasks.base import frame_parts
 from unitk.tasks.ernie import ERNIE, MARKS, begin_units, roles
-from unitk.tasks.mlm import frame_parts, layout
+from unitk.tasks.mlm import layout
 from unitk.vocab.train import train_vocab
 
 

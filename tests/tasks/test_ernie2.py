@@ -11,7 +11,7 @@ from unitk.errors import UsageError
 from unitk.families.ernie2.sentences import find_connectives, layout, num_orders, shuffle_segments
 from unitk.families.ernie2.task import CONNECTIVES, ERNIE2, OBJECTIVES, shares
 from unitk.families.ernie2.words import capital, document, lower_case
-from unitk.tasks.mlm import frame_parts
+from unitk.tasks.base import frame_parts
 from unitk.vocab.train import train_vocab
 from unitk.vocab.words import word_vocab
 

@@ -5,7 +5,8 @@ import pytest
 
 from unitk.data.cuts import Text
 from unitk.errors import UsageError
-from unitk.tasks.mlm import MLM, frame_parts, layout
+from unitk.tasks.base import frame_parts
+from unitk.tasks.mlm import MLM, layout
 
 
 def task(vocab, **config):

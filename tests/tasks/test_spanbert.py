@@ -8,8 +8,9 @@ import pytest
 from unitk.data.cuts import Text
 from unitk.errors import UsageError
 from unitk.slots import Example
+from unitk.tasks.base import frame_parts
 from unitk.tasks.ernie import MARKS
-from unitk.tasks.mlm import frame_parts, layout
+from unitk.tasks.mlm import layout
 from unitk.tasks.spanbert import SpanBERT, borders
 
 

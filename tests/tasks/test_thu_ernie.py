@@ -9,7 +9,8 @@ from unitk.data.cuts import Text
 from unitk.errors import UsageError
 from unitk.families.thu_ernie.task import THUERNIE, layout
 from unitk.slots import collate
-from unitk.tasks.mlm import MLM, frame_parts
+from unitk.tasks.base import frame_parts
+from unitk.tasks.mlm import MLM
 from unitk.tasks.mlm import layout as masked
 
 

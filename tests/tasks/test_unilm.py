@@ -7,7 +7,7 @@ from unitk.data.cuts import Text
 from unitk.errors import UsageError
 from unitk.masks import dense
 from unitk.slots import unroll
-from unitk.tasks.mlm import frame_parts
+from unitk.tasks.base import frame_parts
 from unitk.tasks.unilm import BOTH, LEFT, RIGHT, SEQ2SEQ, UniLM, layout
 
 

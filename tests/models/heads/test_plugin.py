@@ -24,7 +24,8 @@ from torch import nn
 from unitk.models.heads.base import Categorical
 from unitk.registry import register
 from unitk.slots import Ask, Example, stay
-from unitk.tasks.mlm import MLM, frame_parts
+from unitk.tasks.mlm import MLM
+from unitk.tasks.base import frame_parts
 
 
 @register("head", "bag")
