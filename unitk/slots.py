@@ -27,10 +27,6 @@ PAD = np.array([[0, 0, 0, 0, 0, NEVER, NEVER, 0, 0]]).T  # but for its doc, one 
 WIDTH = 16  # rows are padded to a multiple of this, as the attention kernels like it
 
 
-def _row(number: int) -> Any:
-    return property(lambda slots: slots.table[number])
-
-
 @dataclass(frozen=True)
 class Slots:
     """A run of slots: one int64 matrix [9, T] whose rows are `FIELDS`.
@@ -42,15 +38,10 @@ class Slots:
 
     table: Ids
 
-    token = _row(TOKEN)
-    pos = _row(POS)
-    pos2 = _row(POS2)
-    seg = _row(SEG)
-    now = _row(NOW)
-    born = _row(BORN)
-    dies = _row(DIES)
-    doc = _row(DOC)
-    cross = _row(CROSS)
+    token, pos, pos2, seg, now, born, dies, doc, cross = (
+        property(lambda self, row=row: self.table[row])  # type: ignore[misc]
+        for row in range(len(FIELDS))
+    )
 
     def __len__(self) -> int:
         return int(self.table.shape[1])
@@ -61,6 +52,11 @@ class Slots:
     def take(self, index: Ids) -> Slots:
         """The slots at these places, in this order."""
         return Slots(self.table[:, index])
+
+
+def exact_sum(values: Floats) -> float:
+    """The sum of 32-bit numbers in 64 bits, which their order does not change."""
+    return float(values.sum(dtype=np.float64))
 
 
 def concatenate(runs: Sequence[Slots]) -> Slots:

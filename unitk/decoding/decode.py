@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -32,7 +31,7 @@ from unitk.models.base import Decoder
 from unitk.models.state import Condition
 from unitk.progress import Report, no_report
 from unitk.registry import register
-from unitk.slots import Batch, Example, Protocol, collate
+from unitk.slots import Batch, Example, Protocol, collate, exact_sum
 
 Conditions = Callable[[Batch, Sequence[int]], Condition]
 """Makes the condition of a batch of prompts, given also their numbers among all prompts."""
@@ -299,5 +298,5 @@ class RunningSearch:
         row = int((self.rows == number).nonzero()[0, 0])
         ids = state.written[row, 0, :words].cpu().numpy()
         gains = state.gain[row, 0, :words].cpu().numpy()
-        total = float(gains.sum(dtype=np.float64))
+        total = exact_sum(gains)
         return Hypothesis(ids.copy(), total / words, total, gains.copy())

@@ -24,7 +24,7 @@ from unitk.models.base import Decoder, families_with
 from unitk.models.heads.base import gather
 from unitk.models.model import Model
 from unitk.progress import Report, no_report
-from unitk.slots import Batch, Example, Floats, Ids, Protocol, collate, lm, unroll
+from unitk.slots import Batch, Example, Floats, Ids, Protocol, collate, exact_sum, lm, unroll
 from unitk.tasks.base import Task
 from unitk.vocab.base import Vocab
 
@@ -179,7 +179,7 @@ def as_hypothesis(
     gains = gains.copy()
     gains[forced] = 0
     length = float(max(len(ids) - len(forced) if preset.counts_ends else words.sum(), 1))
-    total = float(gains.sum(dtype=np.float64))
+    total = exact_sum(gains)
     score = total / preset.divisor(length + protocol.opened, config.lenpen)
     return Hypothesis(ids, score, total, gains)
 

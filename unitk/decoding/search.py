@@ -21,7 +21,7 @@ from unitk.decoding.constraints.base import Constraints
 from unitk.decoding.constraints.rules import Rules, tabulate_phrases
 from unitk.errors import NonFiniteError, UsageError
 from unitk.models.state import put
-from unitk.slots import Floats, Ids, Protocol
+from unitk.slots import Floats, Ids, Protocol, exact_sum
 
 BLOCK = 128  # words among which `best` looks for a maximum first
 
@@ -380,7 +380,7 @@ class Search:
         def hypothesis(b: int, k: int) -> Hypothesis:
             n = length[b, k]
             gains = gain[b, k, :n].copy()
-            total = float(gains.sum(dtype=np.float64))
+            total = exact_sum(gains)
             return Hypothesis(written[b, k, :n].copy(), float(score[b, k]), total, gains)
 
         return [

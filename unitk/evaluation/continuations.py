@@ -22,7 +22,7 @@ from unitk.data.files.readers import records
 from unitk.errors import DataError
 from unitk.evaluation.base import Judged, Progress, Scoring, Writing, figure_lines
 from unitk.registry import register
-from unitk.slots import Floats, Ids
+from unitk.slots import Floats, Ids, exact_sum
 from unitk.vocab.scripts import UNIT, UNSPACED
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class Choices(Continuations):
 def last_words(questions: Sequence[Question], scored: Sequence[Sequence[Floats]]) -> dict[str, Any]:
     """Accuracy in per cent (every token is the most probable), and perplexity of the words."""
     right = [bool(greedy.all()) for ((_, greedy),) in scored]
-    nats = [-float(gains.sum(dtype=np.float64)) for ((gains, _),) in scored]
+    nats = [-exact_sum(gains) for ((gains, _),) in scored]
     return {
         "texts": len(questions),
         "accuracy": 100 * float(np.mean(right)),
@@ -190,7 +190,7 @@ def rank_choices(
 
 def scores(question: Question, tables: Sequence[Floats]) -> dict[str, Floats]:
     """The choices' log-probabilities: their sums, and these per token and per byte."""
-    total = np.array([gains.sum(dtype=np.float64) for gains, _ in tables])
+    total = np.array([exact_sum(gains) for gains, _ in tables])
     size = np.array([len(choice.strip().encode()) for choice in question.choices])
     tokens = np.array([max(table.shape[1], 1) for table in tables])
     divisors = zip(NORMS, (1, tokens, size), strict=True)
@@ -215,5 +215,5 @@ def lines_about(
         else:
             [(gains, greedy)] = tables
             word = question.choices[0].strip()
-            total = float(gains.sum(dtype=np.float64))
+            total = exact_sum(gains)
             yield {"place": place, "word": word, "log_prob": total, "right": bool(greedy.all())}

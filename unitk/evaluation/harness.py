@@ -18,7 +18,7 @@ from lm_eval.api.model import LM
 import unitk
 from unitk.decoding.likelihood import likelihoods
 from unitk.evaluation.windows import cut_windows
-from unitk.slots import Floats, Ids
+from unitk.slots import Floats, Ids, exact_sum
 
 if TYPE_CHECKING:
     from unitk.kernels.weights import Precision
@@ -57,7 +57,9 @@ class UnitkLM(LM):
             encode = vocab.encode_inside if kept else vocab.encode
             ids = encode(context[len(kept) :] + text)
             pairs.append((np.array(vocab.encode(kept), np.int64), np.array(ids, np.int64)))
-        return [(_sum(gains), bool(greedy.all())) for gains, greedy in self._score_pairs(pairs)]
+        return [
+            (exact_sum(gains), bool(greedy.all())) for gains, greedy in self._score_pairs(pairs)
+        ]
 
     def loglikelihood_rolling(self, requests: Sequence[Any]) -> list[float]:
         """The log-probability of each text, in windows half of which is context."""
@@ -65,7 +67,7 @@ class UnitkLM(LM):
         half = ((self.generator.model.config.position_limit or LONGEST) - SYMBOLS) // 2
         cut = [cut_windows(text, half, half) for text in texts]
         scores = iter(self._score_pairs([window for some in cut for window in some]))
-        return [sum(_sum(next(scores)[0]) for _ in some) for some in cut]
+        return [sum(exact_sum(next(scores)[0]) for _ in some) for some in cut]
 
     def generate_until(self, requests: Sequence[Any]) -> list[str]:
         """Generate after each context, up to the first of the strings that end it."""
@@ -93,10 +95,6 @@ class UnitkLM(LM):
             truncate=True,
             max_tokens=self.max_tokens,
         )
-
-
-def _sum(gains: Floats) -> float:
-    return float(gains.sum(dtype=np.float64))
 
 
 def _cut_at(text: str, stops: Sequence[str]) -> str:

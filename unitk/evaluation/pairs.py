@@ -18,7 +18,7 @@ from unitk.data.files.readers import records
 from unitk.errors import DataError, amount
 from unitk.evaluation.base import Judged, Progress, Scoring, Writing
 from unitk.registry import register
-from unitk.slots import Floats, Ids
+from unitk.slots import Floats, Ids, exact_sum
 
 if TYPE_CHECKING:
     from unitk.decoding.generator import Generator
@@ -102,7 +102,7 @@ class MinimalPairs(Scoring, Writing):
         texts = [(text[:0], text) for text in ids]
         likelihoods = self.likelihoods(generator, texts, place, progress)
         # log-probabilities of float32 are summed exactly in float64: their order makes no winner
-        sums = np.array([gains.sum(dtype=np.float64) for gains, _ in likelihoods], np.float32)
+        sums = np.array([exact_sum(gains) for gains, _ in likelihoods], np.float32)
         tokens = np.array([len(text) for text in ids])
         unknown = sum(int((text == generator.vocab.unk).sum()) for text in ids)
         return Scored(pairs, sums.reshape(-1, 2), tokens.reshape(-1, 2), unknown)

@@ -22,7 +22,7 @@ from unitk.evaluation.base import Judged, Progress, Scoring, figure_lines
 from unitk.metrics.language import Units, perplexities
 from unitk.options.fields import Count, Positive
 from unitk.registry import register
-from unitk.slots import Ids
+from unitk.slots import Ids, exact_sum
 
 if TYPE_CHECKING:
     from unitk.decoding.generator import Generator
@@ -73,7 +73,7 @@ class WindowedPerplexity(Scoring):
             return f"window {number + 1}"
 
         likelihoods = self.likelihoods(generator, cut, name, progress, unit="windows")
-        nats = -sum(float(gains.sum(dtype=np.float64)) for gains, _ in likelihoods)
+        nats = -sum(exact_sum(gains) for gains, _ in likelihoods)
         # no end of a text is predicted, nor is its first token where nothing opens it
         sizes = iter(likelihood.shape[1] for likelihood in likelihoods)
         asked = []

@@ -340,8 +340,7 @@ class Trainer(UpdatingRun):
         self.logged = at.step  # a resumed run logs no step twice
         self.speed.all_ranks(self.ranks.total)
         values = self.means.values("train", self.means.weights) | self.speed.values()
-        values |= {"lr": self.plan.rate, "epoch": at.epoch, "tokens": at.tokens}
-        values["texts"] = at.texts
+        values |= {"lr": self.plan.rate, "epoch": at.epoch, "tokens": at.tokens, "texts": at.texts}
         if at.words:
             values["words"] = at.words
         values |= {"seconds": at.seconds, "bad_steps": at.bad_steps}

@@ -6,13 +6,11 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from unitk.data.files.documents import split_sentences
 from unitk.decoding.config import SEARCH_PRESETS, GenerateConfig
 from unitk.decoding.search import Hypothesis
 from unitk.decoding.texts.outputs import Output
-from unitk.slots import Ids, Protocol
+from unitk.slots import Ids, Protocol, exact_sum
 from unitk.vocab.scripts import STOP
 
 Spell = Callable[[Ids], str]
@@ -106,6 +104,6 @@ def cut_output(spell: Spell, output: Output, size: int, config: GenerateConfig) 
     ids, gains = output.hypothesis.ids, output.hypothesis.token_log_probs
     count = bisect_left(range(len(ids)), size, key=lambda count: len(spell(ids[:count])))
     ids, gains = ids[:count], gains[:count]
-    total = float(gains.sum(dtype=np.float64))
+    total = exact_sum(gains)
     score = total / SEARCH_PRESETS[config.search].divisor(count, config.lenpen)
     return Output(output.text[:size], Hypothesis(ids, score, total, gains))

@@ -26,7 +26,7 @@ from unitk.families.diffusion.mdlm import Diffusion
 from unitk.masks import dense
 from unitk.models.base import Decoder
 from unitk.registry import register
-from unitk.slots import BORN, DIES, NEVER, NOW, TOKEN, Example, Ids, collate
+from unitk.slots import BORN, DIES, NEVER, NOW, TOKEN, Example, Ids, collate, exact_sum
 
 CHUNK = 1024  # words whose logits are held at a time
 
@@ -252,7 +252,7 @@ class Canvas:
             ids, gains = token[asked], gain[asked]
             ends = np.flatnonzero(ids == end)[: int(open_)]
             size = int(np.append(ends + 1, len(ids))[0])
-            total = float(gains[:size].sum(dtype=np.float64))
+            total = exact_sum(gains[:size])
             score = total / size**self.config.lenpen
             hypotheses.append(Hypothesis(ids[:size], score, total, gains[:size]))
         return hypotheses

@@ -201,18 +201,19 @@ LOGGERS: dict[str, tuple[str | None, Callable[[Path, int], Sink]]] = {
 
 def choose_loggers(choices: Sequence[str]) -> list[str]:
     """The loggers of `--writers`; `UsageError` if one is unknown or not installed."""
-    if list(choices) == ["none"]:
+    chosen = list(choices)
+    if chosen == ["none"]:
         return []
-    if list(choices) == ["auto"]:
+    if chosen == ["auto"]:
         return ["tensorboard"] if importlib.util.find_spec("tensorboard") else []
-    for name in choices:
+    for name in chosen:
         if name not in LOGGERS:
             hint = nearest(name, LOGGERS) or f" (known: {', '.join(LOGGERS)}, none, auto)"
             raise UsageError(f"--writers: there is no writer {name!r}{hint}")
         package = LOGGERS[name][0]
         if package and not importlib.util.find_spec(package):
             raise UsageError(f"--writers {name} needs the package {package}: pip install {package}")
-    return list(choices)
+    return chosen
 
 
 def open_sinks(folder: Path, loggers: Sequence[str], step: int) -> list[Sink]:
@@ -237,6 +238,6 @@ def validation_at(folder: Path, step: int | None) -> dict[str, float | None]:
     """The values of a run's validation at a step; none if log.jsonl lacks it."""
     values = dict[str, float | None]()
     for logged in read_events(folder / LOG):
-        if (logged["kind"], logged["step"]) == ("valid", step):
-            values |= {name: logged[name] for name in logged if name not in ("kind", "step")}
+        if (logged.pop("kind"), logged.pop("step")) == ("valid", step):
+            values |= logged
     return values
