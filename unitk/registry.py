@@ -26,12 +26,12 @@ from typing import Any, TypeVar
 
 from unitk.errors import UsageError, require
 
-HINT, VERB = "hint", "verb"
-"""Kinds that are no part of a run: names of other toolkits, and the verbs of the command line."""
+UNLISTED = HINT, VERB, WRITER = "hint", "verb", "writer"
+"""Kinds that say nothing of a model: names of other toolkits, verbs, and loggers of a run."""
 KINDS = (
     "task criterion arch optimizer schedule vocab reader corpus annotator linker head format "
     "model_type evaluation measure driver estimator check route hub adapter metric tokenizer "
-    f"{VERB} {HINT}"
+    f"{VERB} {HINT} {WRITER}"
 ).split()
 MODULES = "head", "format", "model_type", "driver", "measure", "estimator", "check", "route"
 """Kinds whose components need torch: finding them imports it."""

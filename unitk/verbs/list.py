@@ -37,8 +37,7 @@ class Options:
 def value(parsed: Parsed) -> dict[str, dict[str, str]]:
     """Kind -> name -> what it stands for, in one line."""
     options = parsed.main
-    hidden = registry.HINT, registry.VERB
-    kinds = (*(kind for kind in registry.KINDS if kind not in hidden), MODEL, CONFIG)
+    kinds = [kind for kind in registry.KINDS if kind not in registry.UNLISTED] + [MODEL, CONFIG]
     chosen = {f"{kind}s": kind for kind in kinds}.get(options.kind, options.kind)
     if chosen is not None and chosen not in kinds:
         hint = registry.nearest(chosen, kinds)

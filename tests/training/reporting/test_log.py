@@ -9,13 +9,12 @@ import types
 import pytest
 
 from unitk.errors import DataError, UsageError
+from unitk.runs.writers import CsvLog, WandB
 from unitk.training.reporting import plots
 from unitk.training.reporting.log import Journal, Terminal, console
 from unitk.training.reporting.plots import LATENT, curves_of, panels_of, plot_runs
 from unitk.training.reporting.report import duration_text
 from unitk.training.reporting.sinks import (
-    LOGGERS,
-    CsvLog,
     JsonLog,
     choose_loggers,
     open_sinks,
@@ -173,7 +172,7 @@ def test_what_wandb_lacks_is_told(tmp_path, wandb, monkeypatch):
     wandb.account = False
     with pytest.raises(UsageError, match="--writers wandb: No API key configured. .*offline"):
         open_sinks(tmp_path, ["wandb"], 0)
-    monkeypatch.setitem(LOGGERS, "wandb", ("no_such_package", LOGGERS["wandb"][1]))
+    monkeypatch.setattr(WandB, "package", "no_such_package")
     with pytest.raises(UsageError, match="needs the package no_such_package: pip install"):
         choose_loggers(["wandb"])
 
