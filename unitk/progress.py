@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from time import perf_counter
 from typing import IO, Any, cast
 
-from unitk.errors import shows_progress
+from unitk.errors import QUIET, say, shows_progress
+
+LINE = 60.0
+"""Seconds between the lines of a file."""
 
 Report = Callable[[int], None]
 """Receives how many items have just been finished."""
@@ -36,14 +41,29 @@ class Lossy:
 
 @contextmanager
 def progress(
-    total: float | None, done: int = 0, shown: bool = True, unit: str = "sentences"
+    total: float | None, done: Any = 0, shown: bool = True, unit: str = "sentences"
 ) -> Iterator[Callable[[float], None]]:
     """A bar with `unit` per second and the time left on standard error, if it is a terminal.
 
-    `done` of them are finished at the start; without a `total`, no time left is shown.
+    A file gets a line every minute. `done` of them are finished at the start; without a `total`, no
+    time left is shown.
     """
+    began = perf_counter()
     if not shown or not shows_progress():
-        yield no_report
+        due = LINE
+
+        def count(more: float) -> None:
+            nonlocal due, done
+            done += more
+            seconds = perf_counter() - began
+            if seconds > due and shown and QUIET not in os.environ:
+                due = seconds + LINE
+                say(
+                    f"{done:,.0f}{f' of {total:,.0f}' if total else ''} {unit} "
+                    f"after {seconds / 60:.0f} min"
+                )
+
+        yield count
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -59,7 +79,7 @@ def progress(
         def report(more: float) -> None:
             task = bar.tasks[job]
             # the first report may come before the clock has moved
-            seconds = max(task.elapsed or 0.0, 1e-9)
+            seconds = perf_counter() - began + 1e-9
             bar.update(job, advance=more, rate=(task.completed + more - done) / seconds)
 
         yield report

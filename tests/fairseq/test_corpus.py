@@ -10,7 +10,8 @@ import pytest
 from fairseq_programs import needs_fairseq, run_fairseq
 
 from unitk.data.corpus.corpus import Pairs
-from unitk.data.corpus.folders import corpus_vocab, open_corpus, parts, train_parts
+from unitk.data.corpus.folders import corpus_vocab, open_corpus, parts
+from unitk.data.examples import train_parts
 from unitk.errors import DataError, UnitkError, UsageError
 from unitk.fairseq import corpus as fairseq
 from unitk.fairseq.corpus import SMALL

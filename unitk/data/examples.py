@@ -83,7 +83,7 @@ def corpora_of(
     Where the task `joins` corpora, each is validated on its own.
     """
     places = options.weighted_data
-    trained = [(path, weight) for place, weight in places for path in folders.train_parts(place)]
+    trained = [(path, weight) for place, weight in places for path in train_parts(place)]
     if options.valid:
         return trained, {
             name: folders.part(place, "valid") or place for name, place in options.named_valid
@@ -94,6 +94,14 @@ def corpora_of(
         named = {place.absolute().name: place for place, _ in places}
     judged = {name: folders.part(place, "valid") for name, place in named.items()}
     return trained, {name: path for name, path in judged.items() if path}
+
+
+def train_parts(folder: Path) -> list[Path]:
+    """A corpus itself, or the corpora in a folder that are for training (shards)."""
+    for foreign in folders.formats():
+        if foreign.find(folder / "train"):  # of ours there is one: `unitk merge` joins shards
+            return foreign.shards(folder)
+    return [folders.part(folder, "train") or folder]
 
 
 def open_data(parsed: Parsed) -> Data:

@@ -199,7 +199,7 @@ def _parent(given: Settings) -> Path | None:
         run = RunFolder.at(_peek(given, "save_dir"), resume=True)
         # `prepare` reads the other files
         folder = run.newest(hashed=lambda name: name == "state.json")
-    if "task" in given and folder is None and "init_from" in given:
+    if "task" in given and folder is None:
         path = _peek(given, "init_from")
         folder = find_checkpoint(path) if path is not None else None
     return folder
@@ -228,7 +228,7 @@ def _choose(given: Settings) -> Settings:
         arch = resolve(NoOptions, named, ("task", "arch")).components["arch"]
     except UsageError:  # resolving the options raises it again, with all else that is wrong
         return given
-    new = all(name not in given or _peek(given, name) is None for name in BEGINS)
+    new = all(_peek(given, name) is None for name in BEGINS)
     own = isinstance(arch.made_from, Preset) and arch.made_from.own
     return choose_rates(given, own, new, arch.config.width)
 

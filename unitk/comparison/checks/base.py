@@ -8,8 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from unitk.data.corpus.folders import open_corpus, part, train_parts
-from unitk.data.examples import Data, open_data
+from unitk.data.corpus.folders import open_corpus, part
+from unitk.data.examples import Data, open_data, train_parts
 from unitk.options.config import Parsed
 from unitk.training.config import TrainConfig
 from unitk.training.saving import checkpoint

@@ -123,14 +123,6 @@ def part(folder: Path, name: str) -> Path | None:
     return path if exists else None
 
 
-def train_parts(folder: Path) -> list[Path]:
-    """A corpus itself, or the corpora in a folder that are for training (shards)."""
-    for foreign in formats():
-        if foreign.find(folder / "train"):  # of ours there is one: `unitk merge` joins shards
-            return foreign.shards(folder)
-    return [part(folder, "train") or folder]
-
-
 def _folder(path: Path) -> Path:
     for folder in (path, path / "train"):
         if (folder / MANIFEST).is_file():
