@@ -311,3 +311,14 @@ def test_readmes_name_classes_that_transformers_has(hf, kit, run, tmp_path, arch
     names = re.findall(r"from transformers import (.*), (.*)", readme)
     assert names and all(hasattr(hf, name) for line in names for name in line)
     assert ("trust_remote_code=True" in readme) == (arch != "deberta_v3_tiny")
+
+
+@pytest.mark.parametrize(
+    ("task", "tag"), [("lm", "text-generation"), ("glm_infill", "feature-extraction")]
+)
+def test_the_card_says_how_the_base_reads(hf, kit, run, tmp_path, task, tag):
+    readme = (
+        kit.from_unitk(run(task, "qwen3_tiny"), "peft", tmp_path / "there") / "README.md"
+    ).read_text()
+    assert f'pipeline_tag: "{tag}"' in readme
+    assert ("sees both sides" in readme) == (task != "lm")

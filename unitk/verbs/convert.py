@@ -115,8 +115,7 @@ def convert(argv: Sequence[str]) -> tuple[Path, str]:
         takes += format.options
         takes += CARD if format.usage else ()
     for name in FOR_FORMATS:
-        idle = name not in takes and getattr(options, name) != getattr(Options, name)
-        require(not idle, f"--{name} has no effect with --to {target}")
+        require(name in takes or name not in flags, f"--{name} has no effect with --to {target}")
     is_name = re.fullmatch(r"[\w.+ -]*", options.license)
     require(is_name is not None, f"--license must be a name such as mit, got {options.license!r}")
     with new_folder(Path(dest), "--to", CheckpointError) as folder:

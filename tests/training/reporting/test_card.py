@@ -75,4 +75,6 @@ def test_without_a_licence_it_says_so(run, tmp_path):
 def test_what_has_no_card(run, tmp_path):
     with pytest.raises(UsageError, match="--license .*--to"):
         give(run, tmp_path / "there", "--license", "mit", to="onnx")
+    with pytest.raises(UsageError, match="--dtype .*--to hf"):  # also with the value it has anyway
+        give(run, tmp_path / "there", "--dtype", "f16")
     assert not (tmp_path / "there").exists()

@@ -40,7 +40,7 @@ from unitk.formats.hf.families import (
 from unitk.formats.hf.folder import find as find_folder
 from unitk.formats.hf.folder import translate
 from unitk.formats.hf.folder import write as write_folder
-from unitk.formats.hf.usage import explain_release
+from unitk.formats.hf.usage import explain_release, tag
 from unitk.formats.names import TURNED, Layout, equal_tensors, list_names
 from unitk.formats.settings import check_value
 from unitk.options.fields import parse_named
@@ -343,6 +343,14 @@ tokenizer = AutoTokenizer.from_pretrained("{base}")
 model = PeftModel.from_pretrained({model}.from_pretrained("{base}"), ".")
 ```
 """
+BOTH_WAYS = """
+Every token sees both sides, not only what is before it. In unitk, the adapter and its base are
+one model:
+
+```bash
+unitk convert --from peft . --to unitk ../model
+```
+"""
 ADAPTED = """\
 This folder has an adapter of it:
 
@@ -363,7 +371,7 @@ def explain(parts: Loaded) -> str:
         class_name = family.name + ending_of(family, head)
     if release := explain_release(parts, f"`{BASE}/`", BASE):
         return f"{release}\n{ADAPTED}"
-    return USAGE.format(base=BASE, model=class_name)
+    return USAGE.format(base=BASE, model=class_name) + (BOTH_WAYS if tag(parts) else "")
 
 
 register("format", "peft")(
@@ -372,6 +380,7 @@ register("format", "peft")(
         find=find,
         write=write,
         usage=explain,
+        tag=tag,
         library="peft",
     )
 )
