@@ -309,9 +309,35 @@ def test_texts_a_line_in_one_document_are_warned_about(here, capsys):
     assert "add --documents" not in capsys.readouterr().err
 
 
+TAGGED = "Jim O\nruns O\n\nAnn O\n"
+ASKED = '{"a": "it", "b": "who sees it", "y": "one"}\n'
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "options", "held"),
+    [
+        ("x.conll", TAGGED, "words --label-field tags --labels tags", ["2 texts, 3 words, "]),
+        (
+            "x.jsonl",
+            ASKED,
+            "a,b --target-field y",
+            ["source: 1 text, 2 parts, ", "target: 1 text, "],
+        ),
+        ("x.jsonl", ASKED, "b --label-field y", ["1 text, "]),
+    ],
+)
+def test_pairs_and_labelled_texts_are_no_documents(here, capsys, file, text, options, held):
+    (here / file).write_text(text)
+    vocab = "--vocab unitk-base-en --dest d"
+    run(preprocess, f"--input {file} --source-field {options} {vocab}")
+    shown = capsys.readouterr().out
+    assert all(f"  {line}" in shown for line in held) and "sentence" not in shown
+
+
 def test_scripts_without_blanks_have_no_tokens_a_word():
-    assert "2.00 tokens" in str(Counts(1, 2, 20, 10))
-    assert str(Counts(1, 2, 900, 10)) == "1 document, 2 sentences, 900 tokens, 0.00% unknown"
+    assert "2.00 tokens" in Counts(1, 2, 20, 10).describe()
+    known = "1 document, 2 sentences, 900 tokens, 0.00% unknown"
+    assert Counts(1, 2, 900, 10).describe() == known
 
 
 def test_a_ctrl_c_is_one_word(monkeypatch, capsys):

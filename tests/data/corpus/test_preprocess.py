@@ -568,7 +568,7 @@ def test_a_line_that_is_a_symbol_is_warned_about(here, vocab, capsys, line):
     given = {"input": ("x.txt",), "vocab": vocab, "overwrite": True, "dest": here / "d"}
     preprocess(Options(**given))
     warned = capsys.readouterr().err
-    assert f"2 lines '{line}'" in warned and "--document-mark" in warned
+    assert f" '{line}'" in warned and "2 lines" in warned and "--document-mark" in warned
     assert open_corpus(here / "d").counts.documents == 3
     preprocess(Options(**given, document_mark=line))
     assert line not in capsys.readouterr().err
@@ -581,6 +581,16 @@ def test_a_mark_that_is_nowhere_is_warned_about(here, vocab, capsys, mark, warns
     (here / "x.txt").write_text(STORIES.replace("<|endoftext|>", ""))
     preprocess(Options(input=("x.txt",), vocab=vocab, dest=here / "d", document_mark=mark))
     assert ("--document-mark" in capsys.readouterr().err) == warns
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("a cat.<|endoftext|>\nthe dog. <|endoftext|>\n", 2), ("i saw <b>\n[1]\n<s> a\n", 0)],
+)
+def test_a_symbol_at_the_end_of_a_line_is_warned_about(here, vocab, capsys, text, count):
+    (here / "x.txt").write_text(text)
+    preprocess(Options(input=("x.txt",), vocab=vocab, dest=here / "d"))
+    assert (f"{count} lines" in capsys.readouterr().err) == bool(count)
 
 
 def test_a_mark_is_for_plain_text_of_documents(here, vocab):

@@ -54,12 +54,14 @@ class Counts:
         """The share of tokens that are the unknown symbol."""
         return self.unknown / max(self.tokens, 1)
 
-    def __str__(self) -> str:
+    def describe(self, texts: str = "documents", parts: str = "sentences") -> str:
+        """The counts in a line, with names for documents and, if told, for their sentences."""
         # a script without blanks has no words to speak of
         spaced = self.tokens < 8 * self.words
         rate = f" {self.tokens / self.words:.2f} tokens a word," if spaced else ""
-        amounts = (amount(vars(self)[name], name) for name in ("documents", "sentences", "tokens"))
-        return f"{', '.join(amounts)},{rate} {self.unknown_rate:.2%} unknown"
+        held = f" {amount(self.sentences, parts)}," if parts else ""
+        tokens = f"{amount(self.tokens, 'tokens')},{rate} {self.unknown_rate:.2%} unknown"
+        return f"{amount(self.documents, texts)},{held} {tokens}"
 
 
 @dataclass(frozen=True)

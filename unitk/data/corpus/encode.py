@@ -35,9 +35,9 @@ from unitk.vocab.base import Vocab
 WORTH_A_PROCESS = 8 << 20
 """Bytes of input that take about as long to encode as a process takes to start."""
 SYMBOL = re.compile(
-    r"<\|\w+\|>|</?s>|<(eo[sdt]|bos|sep|pad|unk|mask|doc)>|\[(EO[SDT]|BOS|SEP|CLS|PAD|UNK|\w*MASK)\]"
+    r"(<\|\w+\|>|</?(s|doc)>|<(eo[sdt]|bos|sep|pad|unk|mask)>|\[(EO[SDT]|BOS|SEP|CLS|PAD|UNK|\w*MASK)\])$"
 )
-"""How vocabularies spell their symbols."""
+"""How vocabularies spell their symbols, at the end of a text."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class EncodedBlock:
     skipped: int = 0  # empty records
     moved: int = 0  # answers that are elsewhere than the file says
     symbols: Counter[str] = field(default_factory=Counter)
-    """Sentences of a text that are the spelling of a symbol, and how often the mark occurs."""
+    """Spellings of symbols that sentences end in, and how often the mark occurs."""
 
 
 @dataclass
@@ -122,9 +122,9 @@ def encode_block(
         sizes = np.bincount(owner[kept], minlength=len(side.sizes))
         side = replace(side, lengths=side.lengths[kept], sizes=sizes, words=side.words[kept])
     symbols = Counter(
-        sentence
+        found[0]
         for sentence in parsed.sentences
-        if sentence[0] in "<[" and SYMBOL.fullmatch(sentence)
+        if sentence[-1] in ">]" and (found := SYMBOL.search(sentence))
     )
     mark = reading.document_mark
     symbols[mark] += parsed.text.count(mark.encode())
@@ -134,13 +134,13 @@ def encode_block(
 def _encode_pairs(vocab: Vocab, block: PairBlock) -> EncodedBlock:
     """Encode pairs of texts, or texts with labels; a side without a token is kept."""
     pairs = block.pairs
-    moved = sum(pair.moved for pair in block.pairs)
+    moved = sum(pair.moved for pair in pairs)
     if block.form:
         pairs = [cut_window(pair, block.window, vocab, block.form) for pair in pairs]
         pairs = [replace(pair, source=arrange(pair.source, block.form)) for pair in pairs]
-    sources = [part for pair in pairs for part in pair.source]
-    if block.labels == "tags":  # each part is a word
-        sources = [part for pair in pairs for part in spaced_words(pair.source)]
+    # with tags, each part is a word
+    parts = spaced_words if block.labels == "tags" else list
+    sources = [part for pair in pairs for part in parts(pair.source)]
     sizes = np.fromiter((len(pair.source) for pair in pairs), np.int64)
     sides = [_encode(vocab, sources, sizes)]
     labels_found = list[tuple[Any, str]]()
@@ -163,9 +163,9 @@ def _convert_to_tokens(vocab: Vocab, pairs: Sequence[PairText]) -> list[Any]:
         elif pair.label and isinstance(pair.label[0], int):
             labels += map(list, vocab.token_spans(text, [pair.label]))
         else:
-            places = vocab.token_spans(text, [(a, b) for a, b, _ in pair.label])
-            names = [name for _, _, name in pair.label]
-            labels.append(sorted((*at, name) for at, name in zip(places, names, strict=True)))
+            places = vocab.token_spans(text, [link[:2] for link in pair.label])
+            linked = zip(places, pair.label, strict=True)
+            labels.append(sorted((*at, link[-1]) for at, link in linked))
     return labels
 
 

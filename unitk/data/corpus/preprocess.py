@@ -370,7 +370,7 @@ def write_part(
     close_corpus(folder, writers, vocab, about)
     tally.report(folder.name, time.perf_counter() - start)
     counts = {side: writer.counts for side, writer in writers.items()}
-    _report_counts(folder.name, counts)
+    _report_counts(folder.name, counts, source)
     if source.reading and "text" in source.formats and not shard:
         _warn_of_borders(folder.name, counts[""], source.reading, tally.symbols)
     return counts
@@ -392,10 +392,13 @@ def _describe(
     return about
 
 
-def _report_counts(name: str, counts: dict[str, Counts]) -> None:
+def _report_counts(name: str, counts: dict[str, Counts], source: Files) -> None:
     """Print what the sides of a part hold, and warn if many of their tokens are unknown."""
+    parts = "words" if source.labels == "tags" else "parts"
     for side, of_side in counts.items():
-        announce(f"  {side}: {of_side}" if side else f"  {of_side}")
+        divided = of_side.sentences > of_side.documents
+        units = () if source.reading else ("texts", parts if divided else "")
+        announce(f"  {side}{': ' * bool(side)}{of_side.describe(*units)}")
         if of_side.unknown_rate > MANY_UNKNOWN:
             where = f"{name} ({side})" if side else name
             say(
@@ -416,8 +419,8 @@ def _warn_of_borders(name: str, counts: Counts, reading: Separators, symbols: Co
         say(f"warning: --document-mark {reading.document_mark!r} does not occur in {name}")
     for text, count in symbols.most_common(1):
         say(
-            f"warning: {name} has {amount(count, 'lines')} {text!r}, read as text like any other;"
-            f" if they part documents, add --document-mark {shlex.quote(text)}"
+            f"warning: {name} has {amount(count, 'lines')} with the end {text!r}, read as text "
+            f"like any other; if it ends documents, add --document-mark {shlex.quote(text)}"
         )
 
 
