@@ -482,6 +482,10 @@ def test_sources_are_shortened_as_in_training(trained, files, capsys, caplog):
     caplog.clear()
     assert out(folder) == expected
     assert "fewer (--max-source-len)" in caplog.text
+    (files / "in.txt").write_text(f"{long}\nthe cat.\n" * 3)
+    caplog.clear()
+    out(folder, "--buffer-size 2")
+    assert caplog.text.count("shortened") == caplog.text.count("shortened 3 of 6") == 1
     with pytest.raises(DataError, match="input 1 .*too long") as caught:
         out(folder, "--max-source-len none --truncate off")
     (most,) = re.findall(r"--max-source-len (\d+) shortens", str(caught.value))

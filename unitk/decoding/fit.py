@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -43,12 +43,35 @@ def search_protocol(task: Task, trained: int) -> Protocol | None:
     return replace(protocol, endless=True) if protocol.end in added else protocol
 
 
-def warn_of_shortened(shortened: int, count: int, config: GenerateConfig) -> None:
-    """Log how many of the sources were shortened."""
-    if shortened:
-        max_tokens = config.max_source_len
-        limit = f" to {max_tokens} tokens or fewer (--max-source-len)" if max_tokens else ""
-        log.warning("shortened %d of %d sources%s", shortened, count, limit)
+@dataclass
+class SourceTally:
+    """Sources that were shortened, and those for which no output is allowed."""
+
+    together: bool = False
+    """Whether one warning is for the sources of all calls of a generator, not one for each call."""
+    count: int = 0
+    shortened: int = 0
+    without_output: list[int] = field(default_factory=list)  # their numbers, from 1
+
+    def add(self, count: int, shortened: int, none: list[int], config: GenerateConfig) -> None:
+        """Add the sources of a call."""
+        if not self.together:  # no sums, as calls may come from several threads
+            SourceTally(False, count, shortened, none).warn(config)
+            return
+        self.count += count
+        self.shortened += shortened
+        self.without_output += none
+
+    def warn(self, config: GenerateConfig) -> None:
+        """Log how many of the sources were shortened, and how many have no output."""
+        if self.shortened:
+            max_tokens = config.max_source_len
+            limit = f" to {max_tokens} tokens or fewer (--max-source-len)" if max_tokens else ""
+            log.warning("shortened %d of %d sources%s", self.shortened, self.count, limit)
+        if none := self.without_output:
+            log.warning(
+                "inputs with no output that the rules allow: %d, first input %d", len(none), none[0]
+            )
 
 
 def batch_prompts(

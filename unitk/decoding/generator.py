@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,7 +16,7 @@ from unitk.decoding.config import EmbedConfig, GenerateConfig, PredictConfig, ma
 from unitk.decoding.constraints.base import Constraint
 from unitk.decoding.drivers import Driver, Prompt, Watcher, drive
 from unitk.decoding.files.defaults import naming_defaults, select_defaults, select_scored
-from unitk.decoding.fit import search_protocol, warn_of_shortened
+from unitk.decoding.fit import SourceTally, search_protocol
 from unitk.decoding.forced import TargetScorer, add_attention, ask_all_tokens, check_layer, logits
 from unitk.decoding.likelihood import likelihoods
 from unitk.decoding.search import Hypothesis
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
     from unitk.models.base import Decoder
     from unitk.tasks.base import Task
     from unitk.tasks.understanding.base import Understanding
-
-log = logging.getLogger(__name__)
 
 
 class Generator(SourceEncoder):
@@ -65,6 +62,7 @@ class Generator(SourceEncoder):
         self.protocol = search_protocol(task, model.trained)
         self.defaults = dict(defaults or {})
         self.warned = False
+        self.tally = SourceTally()
         self.about = dict(about or {})
 
     def __repr__(self) -> str:
@@ -364,15 +362,12 @@ class Generator(SourceEncoder):
         prompts = self.prompts(replace(sources, ids=ids), config, driver)
         self.warned = self.warned or self.check_parts(ids, first)
         cut = sum(prompt.source is not ids[prompt.number - first] for prompt in prompts)
-        warn_of_shortened(cut, len(ids), config)
         outputs: list[list[Output]] = [[] for _ in ids]
         decoded = self.decode(prompts, config, watch, layer, driver)
         for prompt, best in zip(prompts, decoded, strict=True):
             outputs[prompt.number - first] = best
-        if none := [prompt.number + 1 for prompt in prompts if not outputs[prompt.number - first]]:
-            log.warning(
-                "inputs with no output that the rules allow: %d, first input %d", len(none), none[0]
-            )
+        none = [prompt.number + 1 for prompt in prompts if not outputs[prompt.number - first]]
+        self.tally.add(len(ids), cut, none, config)
         return outputs
 
     def decode(

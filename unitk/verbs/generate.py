@@ -216,9 +216,7 @@ class Generation:
     @cached_property
     def for_blanks(self) -> Options:
         """The options for texts with blanks, which have none of the checkpoint's generate.yaml."""
-        own = [
-            name for name, setting in self.settings.items() if setting.origin == Origin.CHECKPOINT
-        ]
+        own = [name for name, it in self.settings.items() if it.origin == Origin.CHECKPOINT]
         plain = {name: getattr(GenerateConfig, name) for name in own}
         if not self.settings.given("lenpen"):
             plain["lenpen"] = GenerateConfig.INFILL_LENPEN
@@ -249,20 +247,20 @@ class Generation:
         With --score, the outputs are the targets, and their totals are printed at the end.
         """
         total = None if isinstance(self.inputs, Iterator) else len(self.inputs)
-        is_stream = total is None
         arriving = self.groups(first)
         tally = Tally()
         if not self.chosen.score:
-            if is_stream:
+            if total is None:
                 arriving = inputs.warn_of_blanks(self.generator, arriving)
             else:
                 self.check_inputs(first)
-        filled = not is_stream or self.chosen.rerank != "on"
+        filled = total is not None or self.chosen.rerank != "on"
+        self.generator.tally.together = not self.chosen.interactive
         with progress(total, first, not self.chosen.interactive) as report:
             for items in arriving:
                 filled = filled or any(item.fills for item in items)
                 answer = partial(self.answer, report=report)
-                if is_stream:
+                if total is None:
                     items, outputs = answering.answer_each(items, answer, self.chosen.interactive)
                 else:
                     outputs = answer(items)
@@ -270,6 +268,7 @@ class Generation:
                 yield items, outputs
                 # empty inputs reach no model, which would have counted them
                 report(sum(bool(item.source) and not any(map(len, item.source)) for item in items))
+        self.generator.tally.warn(self.for_sources)
         if not filled:
             say("warning: --rerank on had no effect: no input had blanks")
         if self.chosen.score:
