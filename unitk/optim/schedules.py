@@ -54,13 +54,20 @@ class Falling(Constant):
     floor: Chance = 0.0
     """Lowest value, as a share of the peak."""
 
-    def _progress(self, step: int, start: float, total: int | None) -> float:
-        """The fraction of the way from `start` to the run's end that is done, at most 1.
-
-        The first update is at its beginning, even if it is the only one.
-        """
+    def _decay(self, step: int, warmup: float, total: int | None) -> float:
         end = _end(self, total)
-        return (step - start) / (end - start) if step < end else float(step > 1)
+        start = self._start(warmup, end)
+        # the first update is at its beginning, even if it is the only one
+        way = (step - start) / (end - start) if step < end else float(step > 1)
+        return self._curve(max(0.0, way))
+
+    def _start(self, warmup: float, end: int) -> float:
+        """The step at which it begins to fall."""
+        return warmup
+
+    def _curve(self, way: float) -> float:
+        """The share of `value` after this part of the way from there to the run's end."""
+        raise NotImplementedError
 
 
 @register("schedule", "linear")
@@ -68,8 +75,8 @@ class Falling(Constant):
 class Linear(Falling):
     """A straight line from the warm-up's end to the floor at the end of the run."""
 
-    def _decay(self, step: int, warmup: float, total: int | None) -> float:
-        return 1 - (1 - self.floor) * self._progress(step, warmup, total)
+    def _curve(self, way: float) -> float:
+        return 1 - (1 - self.floor) * way
 
 
 @register("schedule", "linear_from_start")
@@ -78,8 +85,8 @@ class LinearFromStart(Linear):
     """A straight line from the start of the run to the floor at its end, the warm-up in place of
     its beginning: the highest value is below the peak (official code of BERT)."""
 
-    def _decay(self, step: int, warmup: float, total: int | None) -> float:
-        return super()._decay(step, 0.0, total)
+    def _start(self, warmup: float, end: int) -> float:
+        return 0.0
 
 
 @register("schedule", "slanted")
@@ -111,8 +118,8 @@ class Exponential(Falling):
 
     floor: Part = 0.01
 
-    def _decay(self, step: int, warmup: float, total: int | None) -> float:
-        return self.floor ** self._progress(step, warmup, total)
+    def _curve(self, way: float) -> float:
+        return self.floor**way
 
 
 @register("schedule", "cosine")
@@ -120,14 +127,14 @@ class Exponential(Falling):
 class Cosine(Falling):
     """Half a cosine wave from the warm-up's end to the floor at the end of the run."""
 
-    def _decay(self, step: int, warmup: float, total: int | None) -> float:
-        wave = (1 + math.cos(math.pi * self._progress(step, warmup, total))) / 2
+    def _curve(self, way: float) -> float:
+        wave = (1 + math.cos(math.pi * way)) / 2
         return self.floor + (1 - self.floor) * wave
 
 
 @register("schedule", "wsd")
 @dataclass(frozen=True, kw_only=True)
-class Wsd(Falling):
+class Wsd(Linear):
     """Warm-up, stable, decay: flat after the warm-up, and a straight line down at the end.
 
     Hu et al. 2024, arXiv 2404.06395, section 4; linear as in Haegele et al. 2024, arXiv 2405.18392.
@@ -136,10 +143,8 @@ class Wsd(Falling):
     decay: Above = 0.2
     """Length of the final decay: below 1 a share of the run, otherwise a number of updates."""
 
-    def _decay(self, step: int, warmup: float, total: int | None) -> float:
-        end = _end(self, total)
-        start = max(warmup, end - (self.decay * end if self.decay < 1 else self.decay))
-        return 1 - (1 - self.floor) * max(0.0, self._progress(step, start, total))
+    def _start(self, warmup: float, end: int) -> float:
+        return max(warmup, end - (self.decay * end if self.decay < 1 else self.decay))
 
 
 @register("schedule", "inverse_sqrt")
