@@ -134,7 +134,7 @@ class Vocab:
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text; symbols written out in it are plain text."""
-        return [int(index) for index in self.encode_packed([text])[0]]
+        return self.encode_packed([text])[0].tolist()
 
     def encode_packed(self, texts: list[str]) -> Packed:
         """The ids of texts as one int32 array, and the number of ids of each text."""

@@ -109,7 +109,7 @@ class VocabModel(ABC):
 
     def encode(self, text: str) -> list[int]:
         """The ids of one text."""
-        return [int(index) for index in self.encode_packed([text])[0]]
+        return self.encode_packed([text])[0].tolist()
 
     def encode_inside(self, text: str) -> list[int]:
         """Encode a text that goes on without a blank, as after a symbol: "un[MASK]able"."""

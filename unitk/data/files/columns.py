@@ -29,7 +29,7 @@ def read_column(path: Path, side: Side, names: tuple[str, ...]) -> list[list[str
     generate` writes is read.
     """
     if path.is_dir() or is_corpus(path):
-        return _labels_of_corpus(path, side)
+        return _texts_of_corpus(path, side)
     name = format_of(path)
     if name == "text":
         # not stripped: scores are of lines as they stand, but for an end from Windows
@@ -38,7 +38,7 @@ def read_column(path: Path, side: Side, names: tuple[str, ...]) -> list[list[str
         pairs = read_squad(path)
         column = [[" ".join(pair.source) if side == "source" else pair.target] for pair in pairs]
     else:
-        column = [_label_of_record(record, side, names) for record in records(path, names)]
+        column = [_texts_of_record(record, side, names) for record in records(path, names)]
     if not column:
         raise DataError(f"{name_file(path)} is empty")
     return column
@@ -187,7 +187,7 @@ def _label(value: Any, form: str, where: str) -> Any:
     return list(filter(None, map(str.strip, answers)))
 
 
-def _label_of_record(record: Record, side: Side, names: tuple[str, ...]) -> list[str]:
+def _texts_of_record(record: Record, side: Side, names: tuple[str, ...]) -> list[str]:
     if side == "source":
         return [" ".join(source_of(record, Fields(names, ())))]
     if names:
@@ -202,7 +202,7 @@ def _label_of_record(record: Record, side: Side, names: tuple[str, ...]) -> list
     return [record.text(name.replace("outputs", "outputs.0.text"))]
 
 
-def _labels_of_corpus(path: Path, side: Side) -> list[list[str]]:
+def _texts_of_corpus(path: Path, side: Side) -> list[list[str]]:
     corpus = open_corpus(path)
     if not isinstance(corpus, Pairs):
         raise DataError(f"{path} holds texts; a corpus of pairs, or a file, is needed")

@@ -317,10 +317,11 @@ def _of_record(record: readers.Record, fields: Fields | None) -> Input:
         has = any(record.get(name) for name in fields.target)
         targets = targets_of(record, fields) if has else []
         read = choices_of if fields.form == "choice" else parts_as_given
-        return Input(read(record, fields), targets[0] if targets else None, where=record.place)
-    parts = record.texts("source", "--source-field", least=1)
+        parts = read(record, fields)
+    else:
+        parts = record.texts("source", "--source-field", least=1)
+        targets = [] if record.get("target") is None else record.texts("target")
     # of several good targets, the first is scored
-    targets = [] if record.get("target") is None else record.texts("target")
     return Input(parts, targets[0] if targets else None, where=record.place)
 
 

@@ -92,19 +92,30 @@ class ClassLateHead(MeanOf, ClassHead):
     """Classes of a text: the mean of what all its states give through a pooler (EuroBERT)."""
 
 
-@register("head", "tag")
-class TagHead(Categorical):
-    """Classes of single slots: a linear map."""
+class SlotHead(Categorical):
+    """Outputs of single slots by a linear map."""
 
-    needs_size = True
+    outputs = 0
+    """How many there are, whatever size `--arch.heads` names; 0: as many as that."""
 
     def __init__(self, config: ModelConfig, vocab_size: int, size: int | None) -> None:
         super().__init__(config, vocab_size, size)
         self.transform = slot_transform(config)
-        self.out = nn.Linear(config.width, size or 1)
+        self.out = nn.Linear(config.width, self.outputs or size or 1)
+
+    def scores(self, states: Tensor) -> Tensor:
+        """Outputs [..., size] of states [..., D]."""
+        return self.out(self.transform(states))
+
+
+@register("head", "tag")
+class TagHead(SlotHead):
+    """Classes of single slots: a linear map."""
+
+    needs_size = True
 
     def forward(self, asked: Asked, tokens_VD: Tensor) -> Tensor:
-        return self.out(self.transform(asked.states[:, 0]))
+        return self.scores(asked.states[:, 0])
 
 
 @register("head", "regress")
@@ -144,22 +155,18 @@ class ChoiceHead(Pooled, Categorical):
 
 
 @register("head", "span")
-class SpanHead(Categorical):
+class SpanHead(SlotHead):
     """The first and the last slot of an answer (Devlin et al. 2019, section 4.2).
 
     A row reads the slots where its answer may be; the label [K, 2] are numbers within the row. The
     loss is the mean of the two cross-entropies, a likelihood is the product of both borders'.
     """
 
-    def __init__(self, config: ModelConfig, vocab_size: int, size: int | None) -> None:
-        super().__init__(config, vocab_size, size)
-        self.transform = slot_transform(config)
-        self.out = nn.Linear(config.width, 2)
+    outputs = 2
 
     def forward(self, asked: Asked, tokens_VD: Tensor) -> Tensor:
         """Logits [K, 2, a]."""
-        scores_K2a: Tensor = self.out(self.transform(asked.states)).mT
-        return scores_K2a.masked_fill(~asked.real[:, None], -torch.inf)
+        return self.scores(asked.states).mT.masked_fill(~asked.real[:, None], -torch.inf)
 
     def terms(self, output: Tensor, label: Tensor, price_K: Tensor, *smoothed: Any) -> Terms:
         # both borders of a row are compared as two rows
