@@ -9,6 +9,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../stages.sh"
+. "$here/../translate/files.sh"
 
 SETTING=${SETTING:-tiny}
 ROWS=${ROWS:-scratch mass back}
@@ -31,16 +32,7 @@ RUN=${RUN:-runs/mass_translation-$SETTING}
 mine "$RUN"
 
 echo "== 1/4 preprocess"
-if [ "$SETTING" = tiny ] && [ -z "${DATA:-}" ]; then
-  letters=$RUN/letters
-  once "$RUN/.made-up" python3 "$here/../toy_copy/make_data.py" "$letters" reverse
-  files=(--train "$letters"/train.{source,target}.txt --valid "$letters"/valid.{source,target}.txt
-    --test "$letters"/test.{source,target}.txt)
-else
-  DATA=${DATA:-$here/../../../shared/data/multi30k/task1}
-  given DATA "$DATA"/{train,val,test_2016_flickr}.{en,de}.gz
-  files=(--train "$DATA"/train.{en,de}.gz --valid "$DATA"/val.{en,de}.gz --test "$DATA"/test_2016_flickr.{en,de}.gz)
-fi
+multi30k_or_letters
 text=$RUN/text
 once "$RUN/.text" python3 "$here/prepare.py" "${files[@]}" --pairs "$PAIRS" --dest "$text"
 once "$RUN/.vocab" unitk preprocess --input "$text/mono.0" --input "$text/mono.1" --vocab-kind bpe --vocab-size "$PIECES" \

@@ -9,6 +9,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../stages.sh"
+. "$here/files.sh"
 
 SETTING=${SETTING:-tiny}
 RUN=${RUN:-runs/translate-$SETTING}
@@ -28,16 +29,7 @@ saved=$(((STEPS + SAVE_EVERY - 1) / SAVE_EVERY)) last=$((saved < 10 ? saved : 10
 mine "$RUN"
 
 echo "== 1/3 preprocess"
-if [ "$SETTING" = tiny ] && [ -z "${DATA:-}" ]; then
-  letters=$RUN/letters
-  once "$RUN/.made-up" python3 "$here/../toy_copy/make_data.py" "$letters" reverse
-  files=(--train "$letters"/train.{source,target}.txt --valid "$letters"/valid.{source,target}.txt
-    --test "$letters"/test.{source,target}.txt)
-else
-  DATA=${DATA:-$here/../../../shared/data/multi30k/task1}
-  given DATA "$DATA"/{train,val,test_2016_flickr}.{en,de}.gz
-  files=(--train "$DATA"/train.{en,de}.gz --valid "$DATA"/val.{en,de}.gz --test "$DATA"/test_2016_flickr.{en,de}.gz)
-fi
+multi30k_or_letters
 text=$RUN/text
 once "$RUN/.text" python3 "$here/prepare.py" "${files[@]}" --pieces "$PIECES" --dest "$text"
 once "$RUN/.data" unitk preprocess --format fairseq --source-lang en --target-lang de --dest "$RUN/data-bin" --overwrite \

@@ -261,6 +261,11 @@ class Layout:
             raise CheckpointError(f"{path} has tensors of no known name: {list_names(unused)}")
 
 
+def layout_of_pair(shared: Layout, apart: Layout) -> Callable[[Any], Layout]:
+    """What chooses the layout of an encoder-decoder, whose towers may share one embedding."""
+    return lambda config: shared if config.shared_embeddings else apart
+
+
 def count_from(tensors: dict[str, Tensor], have: int, want: int) -> None:
     """Change the rows before position 0 in tables of positions from `have` to `want`, in place."""
     for name in POSITIONS:

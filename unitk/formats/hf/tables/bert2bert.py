@@ -7,9 +7,8 @@ from pathlib import Path
 from unitk.errors import CheckpointError
 from unitk.formats.hf.families import Changes, Checkpoint, Family
 from unitk.formats.hf.tables.bert import BERT_KEYS, BERT_LAYER, bert_embeddings
-from unitk.formats.names import Layout, cross_layer, equal_tensors, prefix_names
+from unitk.formats.names import Layout, cross_layer, equal_tensors, layout_of_pair, prefix_names
 from unitk.formats.settings import check_value, keys
-from unitk.models.config import EncoderDecoderConfig, ModelConfig
 from unitk.registry import register
 
 SIDES = ("encoder", "decoder")
@@ -102,11 +101,6 @@ def _towers(checkpoint: Checkpoint) -> Changes:
     return {"shared_embeddings": shared}
 
 
-def _layout(config: ModelConfig) -> Layout:
-    assert isinstance(config, EncoderDecoderConfig)
-    return SHARED if config.shared_embeddings else APART
-
-
 register("model_type", "encoder-decoder")(
     Family(
         about="EncoderDecoderModel of two BERTs",
@@ -115,7 +109,7 @@ register("model_type", "encoder-decoder")(
         presets=("bert2bert_base",),
         task="seq2seq",
         layout=APART,
-        of_model=_layout,
+        of_model=layout_of_pair(SHARED, APART),
         heads={},
         keys=KEYS,
         unpack=unpack_berts,

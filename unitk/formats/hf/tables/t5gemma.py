@@ -9,9 +9,17 @@ from unitk.errors import CheckpointError, require
 from unitk.formats.hf.families import Changes, Checkpoint, Family
 from unitk.formats.hf.layers import BASE, FULL, SLIDING, layer_types, ropes, rotary, rotary_entries
 from unitk.formats.hf.tables.llama import LAYER, LONGEST, ROTARY, head_groups
-from unitk.formats.names import HALVES, LESS_ONE, Layout, cross_layer, equal_tensors, prefix_names
+from unitk.formats.names import (
+    HALVES,
+    LESS_ONE,
+    Layout,
+    cross_layer,
+    equal_tensors,
+    layout_of_pair,
+    prefix_names,
+)
 from unitk.formats.settings import check_value, keys, refuse
-from unitk.models.config import EncoderDecoderConfig, ModelConfig
+from unitk.models.config import ModelConfig
 from unitk.registry import register
 
 SIDES = ("encoder", "decoder")
@@ -150,11 +158,6 @@ def _t5gemma_entries(config: ModelConfig) -> Changes:
     }
 
 
-def _layout(config: ModelConfig) -> Layout:
-    assert isinstance(config, EncoderDecoderConfig)
-    return SHARED if config.shared_embeddings else APART
-
-
 register("model_type", "t5gemma")(
     Family(
         about="T5Gemma",
@@ -163,7 +166,7 @@ register("model_type", "t5gemma")(
         presets=("t5gemma_small", "t5gemma_mini", "t5gemma_tiny"),
         task="seq2seq",
         layout=APART,
-        of_model=_layout,
+        of_model=layout_of_pair(SHARED, APART),
         heads={},
         keys=KEYS,
         fixed={"attention_bias": False, "attn_logit_softcapping": None},
