@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -107,41 +107,49 @@ def infill(
     from unitk.decoding.drivers import Watcher  # imports torch
     from unitk.decoding.texts.sources import Sources
 
-    run = fixed and task.protocol is not None
     decode = generator.vocab.decode
     read = [*map(decode, ids)]
-    prepared = list[tuple[float, list[str], list[list[Ids]], int]]()
+    prepared: list[list[Blanked]] = []
     for share in shares:
-        left = list[str]()
-        shown = list[list[Ids]]()
-        blanks = 0
+        prepared.append([])
         for number, text in enumerate(ids):
             require(len(text) > 0, f"--infill: text {number + 1} has no token of the vocabulary")
-            starts = generator.vocab.starts[text]
-            hidden = hide(starts, share, run, np.random.default_rng([0, number]))
-            # a hidden token after one that is not
-            begins = hidden & ~np.append(False, hidden[:-1])
-            blanks += int(begins.sum())
-            left.append(decode(text[~hidden]))
-            shown.append([np.where(hidden, mask, text)[~hidden | fixed | begins]])
+            blanked = blank(generator, number, text, share, fixed)
+            prepared[-1].append(blanked)
             try:
-                generator.prompts(Sources(shown[-1:], first=number), config)
+                generator.prompts(Sources([[blanked.shown]], first=number), config)
             except UsageError as error:
                 raise UsageError(
                     f"--infill: text {number + 1} with --mask-ratio {share:g}: {error}"
                 ) from error
-        prepared.append((share, left, shown, blanks))
     watch = Watcher(report)
-    return [
-        Infilled(
-            share,
-            read,
-            left,
-            [best.text for (best,) in generator.outputs(Sources(shown), config, watch=watch)],
-            blanks,
-        )
-        for share, left, shown, blanks in prepared
-    ]
+    results = []
+    for share, texts_of in zip(shares, prepared, strict=True):
+        sources = Sources([[text.shown] for text in texts_of])
+        filled = [best.text for (best,) in generator.outputs(sources, config, watch=watch)]
+        left = [decode(text.left) for text in texts_of]
+        results.append(Infilled(share, read, left, filled, sum(text.blanks for text in texts_of)))
+    return results
+
+
+class Blanked(NamedTuple):
+    """A text in which a share of the words is hidden."""
+
+    left: Ids  # the tokens that are not hidden
+    shown: Ids
+    """All tokens, with a mask for each hidden one or for each run of them."""
+    blanks: int  # runs of hidden tokens
+
+
+def blank(generator: Generator, number: int, text: Ids, share: float, fixed: bool) -> Blanked:
+    """Hide a share of the words of text `number`; `fixed`: a model writes one token for a mask."""
+    starts = generator.vocab.starts[text]
+    run = fixed and generator.task.protocol is not None
+    hidden = hide(starts, share, run, np.random.default_rng([0, number]))
+    # a hidden token after one that is not
+    begins = hidden & ~np.append(False, hidden[:-1])
+    shown = np.where(hidden, generator.vocab.mask, text)[~hidden | fixed | begins]
+    return Blanked(text[~hidden], shown, int(begins.sum()))
 
 
 def hide(starts: Bools, share: float, run: bool, rng: np.random.Generator) -> Bools:

@@ -119,12 +119,7 @@ def find_passages(options: Options) -> list[Hits]:
         options.side == "source", "--side has no effect: queries are sources, documents are targets"
     )
     require(options.pool != "none", "--pool none makes no vector of a text")
-    require(bool(options.texts) != (options.input is not None), "give either texts or --input FILE")
-    if options.input is None:
-        queries = [Passage(str(n), text.split("\t")) for n, text in enumerate(options.texts)]
-    else:
-        fields = options.source_field, options.id_field
-        queries = read_passages([options.input], "--input", "source", *fields)
+    queries = read_queries(options)
     documents = read_passages(
         options.documents, "--documents", "text", options.document_field, options.id_field
     )
@@ -134,15 +129,10 @@ def find_passages(options: Options) -> list[Hits]:
     of_queries = replace(options, side=sides[0])
     of_documents = replace(options, side=sides[-1])
     queries_QW = np.concatenate([*vectors_of(of_queries, generator, queries)])
-    blocks = vectors_of(of_documents, generator, documents)
-    if stored is not None:
-        width = options.dimensions or stored.shape[1]
-        require(
-            queries_QW.shape[1] == width <= stored.shape[1],
-            f"--vectors {options.vectors} has {stored.shape[1]} dimensions, and those of the "
-            f"queries have {queries_QW.shape[1]}",
-        )
-        blocks = (stored[at : at + TOGETHER, :width] for at in range(0, len(stored), TOGETHER))
+    if stored is None:
+        blocks = vectors_of(of_documents, generator, documents)
+    else:
+        blocks = stored_blocks(stored, options, queries_QW.shape[1])
     scores_QK, number_QK = rank_nearest(queries_QW, blocks, options.top)
     return [
         Hits(
@@ -155,6 +145,26 @@ def find_passages(options: Options) -> list[Hits]:
         )
         for query, numbers, scores in zip(queries, number_QK, scores_QK, strict=True)
     ]
+
+
+def read_queries(options: Options) -> list[Passage]:
+    """The queries of the command line, or those of --input."""
+    require(bool(options.texts) != (options.input is not None), "give either texts or --input FILE")
+    if options.input is None:
+        return [Passage(str(n), text.split("\t")) for n, text in enumerate(options.texts)]
+    fields = options.source_field, options.id_field
+    return read_passages([options.input], "--input", "source", *fields)
+
+
+def stored_blocks(stored: Floats, options: Options, width: int) -> Iterator[Floats]:
+    """The vectors of --vectors, some at a time; UsageError unless those of queries fit them."""
+    taken = options.dimensions or stored.shape[1]
+    require(
+        width == taken <= stored.shape[1],
+        f"--vectors {options.vectors} has {stored.shape[1]} dimensions, and those of the "
+        f"queries have {width}",
+    )
+    return (stored[at : at + TOGETHER, :taken] for at in range(0, len(stored), TOGETHER))
 
 
 def vectors_of(options: Options, generator: Any, texts: Sequence[Passage]) -> Iterator[Floats]:
