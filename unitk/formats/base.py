@@ -317,7 +317,7 @@ def _state(stored: StoredModel, arch: ModelConfig) -> dict[str, Tensor]:
     # a damaged file may claim millions of layers, which would take hours to lay out
     if stored_layers > len(stored.tensors) or arch.depth > MOST_LAYERS:
         raise CheckpointError(f"{stored.path} does not have the tensors of {arch.depth:,} layers")
-    # tables of positions and segments have their stored length; `read_checkpoint` extends them
+    # tables of positions and segments have their stored length; `build_stored` extends them
     stored_rows = {
         name: getattr(stored.config, name) for name in ("max_positions", "max_positions2")
     }
