@@ -1,3 +1,5 @@
+"""`unitk evaluate`: objectives, likelihoods and draws as validation and references have them."""
+
 import csv
 import json
 import math

@@ -1,3 +1,5 @@
+"""`unitk generate`: lines in, lines out, in every format of input and output."""
+
 import csv
 import io
 import json

@@ -1,3 +1,5 @@
+"""`unitk latent`: rows of vectors, walks between texts, and figures of an autoencoder."""
+
 import io
 import json
 import sys

@@ -1,3 +1,5 @@
+"""`unitk preprocess`: from files of any format to a corpus, and its refusals."""
+
 import bz2
 import csv
 import gzip

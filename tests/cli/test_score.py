@@ -1,3 +1,5 @@
+"""`unitk score`: figures of texts and labels, from files and from memory."""
+
 import gzip
 import json
 

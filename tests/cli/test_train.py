@@ -1,3 +1,5 @@
+"""`unitk train`: runs that are begun, resumed, fine-tuned and refused."""
+
 import json
 import os
 import re

@@ -1,3 +1,5 @@
+"""The data of a run: kinds, epochs, validation, words, and what does not suit a task."""
+
 import shutil
 from pathlib import Path
 

@@ -1,3 +1,5 @@
+"""Options of decoding that contradict each other are refused."""
+
 import pytest
 
 from unitk.decoding.config import GenerateConfig

@@ -1,3 +1,5 @@
+"""BLEU and chrF are those of the papers and of sacrebleu."""
+
 import pytest
 
 from unitk.errors import UsageError

@@ -1,3 +1,5 @@
+"""Perplexities by units: tokens, words, characters and bytes of texts."""
+
 import math
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""METEOR has the formula of the paper, and matches stems without WordNet."""
+
 import pytest
 
 from unitk.metrics import meteor as module

@@ -1,3 +1,5 @@
+"""Scores of question generation are counted as the papers count them."""
+
 import gzip
 import json
 

@@ -1,3 +1,5 @@
+"""ROUGE has the scores of the paper and of rouge-score."""
+
 import pytest
 from rouge_score.rouge_scorer import RougeScorer
 

@@ -1,3 +1,5 @@
+"""Scripts of benchmarks run at a tiny size, with the options of their examples."""
+
 import os
 import re
 import runpy

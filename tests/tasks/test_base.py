@@ -1,3 +1,5 @@
+"""A task does not change: copies know more, and nothing else writes to it."""
+
 from functools import cached_property
 
 import numpy as np

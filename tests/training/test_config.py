@@ -1,3 +1,5 @@
+"""Options of a run that contradict each other are named."""
+
 from pathlib import Path
 
 import pytest

@@ -1,3 +1,5 @@
+"""A run that is stopped and resumed has the weights of one that was not."""
+
 import json
 import logging
 import math

@@ -1,3 +1,5 @@
+"""Means, counts and lines of losses, also of mixed tasks."""
+
 import json
 import math
 

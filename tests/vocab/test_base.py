@@ -1,3 +1,5 @@
+"""Symbols have ids that no text produces, and vocabularies come back whole."""
+
 import json
 import random
 

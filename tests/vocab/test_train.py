@@ -1,3 +1,5 @@
+"""Vocabularies that are trained: their characters, and what is logged of these."""
+
 import logging
 import random
 import re

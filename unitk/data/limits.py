@@ -26,7 +26,7 @@ UNLIMITED = 1 << 30  # positions of an architecture that has no table of them
 TABLES = {"max_positions": "position", "max_positions2": "position", "num_segments": "segment"}
 """Option of an architecture that limits `pos`, `pos2` or `seg` -> what messages call its values."""
 LEAST_PARTS = 2  # sources are measured with at least this many parts, so that separators fit
-STEP = 8
+STEP = 8  # tokens by which the records that are measured differ
 LayOut = Callable[[list[Ids], Ids, np.random.Generator], Example]
 
 

@@ -80,7 +80,7 @@ class Driver(ABC):
     model: Decoder
     task: Task
     protocol: Protocol | None
-    """The protocol of the task, endless if the model has no trained end symbol (`search_protocol`)."""
+    """That of the task, endless if the model has no trained end symbol (`search_protocol`)."""
     shortens: ClassVar[bool] = True  # whether `truncate` shortens a source to the positions
     steps: ClassVar[bool] = False  # whether it can `begin`
 

@@ -1,3 +1,5 @@
+"""A corpus is read as it was written; a damaged one is named."""
+
 import json
 import time
 

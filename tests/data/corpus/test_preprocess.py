@@ -1,3 +1,5 @@
+"""A corpus does not depend on workers, shards or the size of blocks."""
+
 import dataclasses
 import errno
 import gzip

@@ -1,3 +1,5 @@
+"""Outputs as tables and numbers are read back as they were."""
+
 import csv
 import json
 

@@ -1,3 +1,5 @@
+"""Lines and arcs between latents are those computed by hand."""
+
 import numpy as np
 import pytest
 

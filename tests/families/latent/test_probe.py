@@ -1,3 +1,5 @@
+"""A probe separates what can be separated, and nothing else."""
+
 import numpy as np
 import pytest
 import torch

@@ -1,3 +1,5 @@
+"""Where texts lie among the latents, and the texts of given places."""
+
 import logging
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""Events of a run are read as they were written, by log.jsonl and the loggers."""
+
 import importlib.machinery
 import io
 import json

@@ -1,3 +1,5 @@
+"""Panels change nothing of a run, and survive a stop."""
+
 import json
 import logging
 import math

@@ -1,3 +1,5 @@
+"""A checkpoint gives back the model, the optimizer and the task, or is named."""
+
 import json
 import subprocess
 import sys

@@ -1,3 +1,5 @@
+"""A run folder holds whole checkpoints, whenever a process is killed."""
+
 import errno
 import json
 import os

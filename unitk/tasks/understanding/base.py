@@ -1,6 +1,6 @@
 """Tasks of understanding: classes, numbers, tags, spans and choices, over any objective's inputs.
 
-The objective of pre-training lays out the texts (`Task.lay_out_parts`). A head reads the slot after |.
+The objective of pre-training lays out the texts (`lay_out_parts`). A head reads the slot after |.
 
     mlm, unilm, pmlm     |C  a  b  S  c  d  S                  Devlin et al. 2019, figure 4
     lm                    C  a  b  S  c  d |S                  Radford et al. 2018, figure 1

@@ -1,3 +1,5 @@
+"""Pictures: fonts, characters, endings and folders."""
+
 import logging
 import warnings
 
