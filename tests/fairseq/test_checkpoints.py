@@ -15,7 +15,7 @@ from unitk.decoding.config import GenerateConfig
 from unitk.decoding.texts.sources import Sources
 from unitk.errors import CheckpointError, DataError, UsageError
 from unitk.formats.dictionary import FairseqDictionary
-from unitk.formats.fairseq import vocab_of, write
+from unitk.formats.fairseq import find, vocab_of, write
 from unitk.registry import get
 from unitk.training.saving.checkpoint import Loaded, load
 from unitk.vocab.base import adopt
@@ -352,6 +352,14 @@ def test_a_dictionary_has_a_line_for_every_row(tmp_path, name, arch):
     assert lines[:3] == [*data.splitlines(), b"<mask> 1"] and len(lines) == len(vocab) - 4
     assert open_vocab(tmp_path / "dict.txt").mask == vocab.mask
     assert vocab_of(tmp_path).hash == vocab.hash  # read again, data of the old one fit it
+
+
+@pytest.mark.parametrize("opening", ["sep", "both"])
+def test_a_model_comes_back_with_its_opening(tmp_path, opening):
+    """Also one with the tensors of a BART, whose texts begin as fairseq's translation has them."""
+    parts = own("seq2seq", "bart_tiny", opening, adopt(FairseqDictionary(b"the 9\ncat 5")))
+    write(parts, tmp_path)
+    assert find(tmp_path, None).options == {"opening": opening}
 
 
 @pytest.mark.parametrize(

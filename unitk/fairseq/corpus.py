@@ -28,7 +28,7 @@ from unitk import files
 from unitk.data.corpus.columns import SMALL, Counts, map_file
 from unitk.data.corpus.corpus import Corpus, Pairs
 from unitk.data.corpus.folders import build_folder
-from unitk.data.corpus.writer import announce
+from unitk.data.corpus.writer import announce, announce_counts
 from unitk.data.files.lines import name_file, read_pieces
 from unitk.errors import DataError, UsageError, amount, require
 from unitk.files import create, open_plain
@@ -296,7 +296,7 @@ def write(options: Options, parts: dict[str, Files]) -> dict[str, dict[str, Coun
             counts[name] = write_split(folder, name, source, langs, words)
             announce(f"{name}:")
             for side, count in counts[name].items():
-                announce(f"  {side and side + ': '}{count}")
+                announce_counts(side, count, source.kind)
     return counts
 
 

@@ -117,6 +117,8 @@ ENCODER, DECODER = ("encoder", "encoder.sentence_encoder."), ("decoder", "decode
 ROBERTA_KIND = FairseqKind("roberta", ("roberta_base", "roberta_large"), "mlm", ROBERTA, *ENCODER)
 SEQ2SEQ_KIND = FairseqKind("transformer", ("bart_base", "bart_large"), "seq2seq", SEQ2SEQ, *DECODER)
 LM_KIND = FairseqKind("transformer_lm", ("gpt2_small", "gpt2_medium"), "lm", LM, *DECODER)
+OPENING = "unitk_opening"
+"""How texts begin (`--task.opening`), in models that unitk wrote; fairseq does not read it."""
 FIXED: dict[str, Any] = {"adaptive_softmax_cutoff": None, "no_token_positional_embeddings": False}
 FIXED |= {"no_cross_attention": False, "cross_self_attention": False}
 FIXED |= {"adaptive_input": False, "character_embeddings": False}
@@ -139,8 +141,9 @@ def find(path: Path, vocab: Path | None) -> StoredModel:
     options = options_of(checkpoint, weights)
     kind = kind_of_tensors(tensors, weights)
     config = config_of(kind, tensors, options, weights, first=FIRST)
-    # what BART reads and writes has both ends marked
+    # what BART reads and writes has both ends marked; a model of unitk says how its texts begin
     bart = config.embedding_norm and not config.embedding_scale
+    opening = str(options.get(OPENING, "both" if bart else "sep"))
     layout, heads = with_classes(kind.layout, tensors)
     return StoredModel(
         weights,
@@ -151,7 +154,7 @@ def find(path: Path, vocab: Path | None) -> StoredModel:
         kind.task,
         vocab_of(vocab or weights.parent),
         # an end opens the texts of a language model, and those of a Transformer that are written
-        options={} if kind is ROBERTA_KIND else {"opening": "both" if bart else "sep"},
+        options={} if kind is ROBERTA_KIND else {"opening": opening},
     )
 
 
@@ -313,7 +316,7 @@ def write(parts: Loaded, folder: Path) -> None:
     config = parts.model.config
     tensors = parts.tensors()
     kind = kind_of_config(config)
-    check_symbols(parts.task, opened=kind is not ROBERTA_KIND)
+    opening = check_symbols(parts.task, opened=kind is not ROBERTA_KIND)
     names = dict(kind.layout.names)
     for name in config.head_sizes:
         names |= class_names(name.removeprefix("class:"))
@@ -322,7 +325,7 @@ def write(parts: Loaded, folder: Path) -> None:
         segment = tensors.pop("embed.segments.weight")
         tensors["embed.positions.weight"] = tensors["embed.positions.weight"] + segment
     stored = replace(kind.layout, names=names).to_stored(tensors, config, copies=True)
-    options = write_options(kind, config)
+    options = write_options(kind, config) | {OPENING: opening}
     for root in ("encoder.", "decoder."):
         place = f"{root}embed_positions.weight"
         table = stored.get(place)
@@ -372,8 +375,11 @@ def write_options(kind: FairseqKind, config: ModelConfig) -> dict[str, Any]:
     return options
 
 
-def check_symbols(task: Task, opened: bool) -> None:
-    """Refuse ids that mean something else in fairseq, and texts that begin in another way."""
+def check_symbols(task: Task, opened: bool) -> str:
+    """Refuse ids that mean something else in fairseq, and texts that begin in another way.
+
+    Returns how they begin, by the name of `--task.opening`.
+    """
     vocab = task.vocab
     expected = range(len(SYMBOLS))
     if [vocab.cls, vocab.pad, vocab.sep, vocab.unk] != [*expected]:
@@ -389,6 +395,7 @@ def check_symbols(task: Task, opened: bool) -> None:
             "--to fairseq: it reads </s> before a target and none before a source, and this model"
             " was trained otherwise: train it with --task.opening sep"
         )
+    return "both" if vocab.cls in source else "sep"
 
 
 def write_dict(vocab: Vocab, path: Path, rows: int) -> None:

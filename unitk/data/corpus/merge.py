@@ -10,7 +10,13 @@ from typing import Any
 from unitk.data.corpus.columns import NOTES, OPTIONAL, Counts
 from unitk.data.corpus.corpus import Labelled, manifest_of
 from unitk.data.corpus.folders import CORPORA, build_folder, check_alike, corpus_vocab, open_corpus
-from unitk.data.corpus.writer import CorpusWriter, LabelWriter, announce, close_corpus
+from unitk.data.corpus.writer import (
+    CorpusWriter,
+    LabelWriter,
+    announce,
+    announce_counts,
+    close_corpus,
+)
 from unitk.errors import DataError, UsageError, printable
 from unitk.files import MANIFEST
 
@@ -89,14 +95,16 @@ def _join_split(folders: Sequence[Path], dest: Path, known: list[str] | None) ->
             writer.join(part)
     if not any(writer.counts.tokens for writer in writers.values()):
         raise DataError(f"{folders[0]}: there is no text in it, nor in the other parts")
+    form = ""
     if labelled := [corpus for corpus in opened if isinstance(corpus, Labelled)]:
-        labels = LabelWriter(labelled[0].form, known)
+        form = labelled[0].form
+        labels = LabelWriter(form, known)
         for corpus in labelled:
             labels.join(corpus)
         about = {"kind": first.kind, **labels.save(dest), **about}
     close_corpus(dest, writers, vocab, about)
     for name, writer in writers.items():
-        announce(f"  {name}: {writer.counts}" if name else f"  {writer.counts}")
+        announce_counts(name, writer.counts, first.kind, form)
     return {name: writer.counts for name, writer in writers.items()}
 
 

@@ -21,7 +21,13 @@ from unitk.data.corpus.corpus import manifest_of
 from unitk.data.corpus.encode import Encode, PartTally, encoders, num_workers, select_shard
 from unitk.data.corpus.folders import CORPORA, build_folder
 from unitk.data.corpus.workers import Worker
-from unitk.data.corpus.writer import CorpusWriter, LabelWriter, announce, close_corpus
+from unitk.data.corpus.writer import (
+    CorpusWriter,
+    LabelWriter,
+    announce,
+    announce_counts,
+    close_corpus,
+)
 from unitk.data.files.documents import Separators
 from unitk.data.files.files import Files, ReadingOptions, expand
 from unitk.data.files.lines import name_file
@@ -394,11 +400,8 @@ def _describe(
 
 def _report_counts(name: str, counts: dict[str, Counts], source: Files) -> None:
     """Print what the sides of a part hold, and warn if many of their tokens are unknown."""
-    parts = "words" if source.labels == "tags" else "parts"
     for side, of_side in counts.items():
-        divided = of_side.sentences > of_side.documents
-        units = () if source.reading else ("texts", parts if divided else "")
-        announce(f"  {side}{': ' * bool(side)}{of_side.describe(*units)}")
+        announce_counts(side, of_side, source.kind, source.labels)
         if of_side.unknown_rate > MANY_UNKNOWN:
             where = f"{name} ({side})" if side else name
             say(

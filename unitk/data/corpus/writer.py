@@ -49,6 +49,14 @@ def announce(line: str) -> None:
             print(line)
 
 
+def announce_counts(side: str, counts: columns.Counts, kind: str, labels: str = "") -> None:
+    """Print what a side of a corpus of this kind holds; `labels` are the form of its labels."""
+    parts = "words" if labels == "tags" else "parts"
+    divided = counts.sentences > counts.documents
+    units = () if kind == "text" else ("texts", parts if divided else "")
+    announce(f"  {side and side + ': '}{counts.describe(*units)}")
+
+
 class ColumnFile:
     """A column that is written while its length is still unknown."""
 
