@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Row = npt.ArrayLike
 """What a field is for each slot, or one value for all of them."""
@@ -24,6 +25,7 @@ NEVER = 1 << 30  # a time no clock reaches; the times of tasks stay below it
 FIELDS = ("token", "pos", "pos2", "seg", "now", "born", "dies", "doc", "cross")
 TOKEN, POS, POS2, SEG, NOW, BORN, DIES, DOC, CROSS = range(len(FIELDS))
 PAD = np.array([[0, 0, 0, 0, 0, NEVER, NEVER, 0, 0]]).T  # but for its doc, one of its row
+NO_BLANKS = np.empty((0, 2), np.int64)
 WIDTH = 16  # rows are padded to a multiple of this, as the attention kernels like it
 
 
@@ -134,9 +136,6 @@ def lm(rows: Ids, label: npt.ArrayLike, *, name: str = "lm", tower: str = "x") -
         raise ValueError(f"ask {name!r} has {len(rows)} rows and {len(labels)} labels")
     weights = np.ones(len(labels), np.float32)
     return Ask(name, "lm", tower, np.asarray(rows, np.int64)[:, None], labels, weights)
-
-
-NO_BLANKS = np.empty((0, 2), np.int64)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from unitk.slots import Bools, Ids
+from unitk.slots import Bools, Doubles, Ids
 
 Spans = npt.NDArray[np.int64]
 
@@ -33,13 +33,13 @@ def choose(weights: tuple[float, ...], rng: np.random.Generator) -> int:
     return bisect.bisect_right([*itertools.accumulate(weights)], rng.random() * sum(weights))
 
 
-def draw_lengths(law: npt.NDArray[np.float64], count: int, rng: np.random.Generator) -> Ids:
+def draw_lengths(law: Doubles, count: int, rng: np.random.Generator) -> Ids:
     """Lengths 1, 2, ... by a cumulative law: its inverse at uniform points."""
     return law.searchsorted(rng.random(count), "right") + 1
 
 
 @functools.cache
-def poisson_law(mean: float, longest: int) -> npt.NDArray[np.float64]:
+def poisson_law(mean: float, longest: int) -> Doubles:
     """Cumulative law of Poisson(mean) on 1..longest, as far as float64 holds any of it."""
     k = np.arange(1, min(longest, int(mean + 10 * math.sqrt(mean)) + 80) + 1)
     log = k * math.log(mean) - mean - np.array([math.lgamma(i + 1) for i in k])
@@ -279,14 +279,12 @@ def run_places(unit: Ids, budget: int, longest: int, rng: np.random.Generator) -
 
 
 @functools.cache
-def length_law(weights: tuple[float, ...]) -> npt.NDArray[np.float64]:
+def length_law(weights: tuple[float, ...]) -> Doubles:
     """Cumulative law of lengths 1, 2, ... with these weights."""
     return np.cumsum(weights) / sum(weights)
 
 
-def word_spans(
-    unit: Ids, budget: int, law: npt.NDArray[np.float64], rng: np.random.Generator
-) -> Ids:
+def word_spans(unit: Ids, budget: int, law: Doubles, rng: np.random.Generator) -> Ids:
     """Places of `budget` tokens in spans of whole words; the last span may cut one.
 
     `unit` [n] numbers the words that places belong to, rising. A span begins with the word of a
@@ -309,9 +307,7 @@ def word_spans(
     return np.sort(np.fromiter(hidden, np.int64, len(hidden)))
 
 
-def word_ngrams(
-    unit: Ids, budget: int, law: npt.NDArray[np.float64], rng: np.random.Generator
-) -> Ids:
+def word_ngrams(unit: Ids, budget: int, law: Doubles, rng: np.random.Generator) -> Ids:
     """Places of n-grams of whole words, `budget` tokens at most; n is drawn from the law.
 
     Words are tried in random order. An n-gram that exceeds the budget is shortened, one that

@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from unitk.errors import require
+from unitk.slots import Doubles
 
-Doubles = npt.NDArray[np.float64]
 DRAWS, LEVEL = 2000, 0.95
 CELLS = 1 << 22
 """Counts of items that are in memory at once."""

@@ -15,7 +15,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from unitk.comparison.estimators import estimator_of
 from unitk.comparison.texts import Document
@@ -24,7 +23,7 @@ from unitk.evaluation.base import Progress
 from unitk.evaluation.estimators import Cost, Estimation, Kind
 from unitk.evaluation.windows import cut_windows
 from unitk.progress import Report, no_report
-from unitk.slots import Ids
+from unitk.slots import Doubles, Ids
 
 if TYPE_CHECKING:
     from unitk.decoding.generator import Generator
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 CODE_POINT = math.log(0x110000 - 0x800)  # nats of any character of Unicode; surrogates are none
 HALF = 512  # tokens of a window at most, and of what is before it
 FRAME = 8  # symbols that layouts add to a text at most
-
-Doubles = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)

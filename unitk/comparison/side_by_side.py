@@ -13,8 +13,9 @@ import numpy as np
 
 from unitk.api.drawing import html_page
 from unitk.comparison.bootstrap import difference, interval
-from unitk.comparison.likelihood import Doubles, Likelihood, error_of_ratio
+from unitk.comparison.likelihood import Likelihood, error_of_ratio
 from unitk.comparison.texts import Document
+from unitk.slots import Doubles
 from unitk.vocab.base import Vocab
 from unitk.vocab.scripts import UNIT
 

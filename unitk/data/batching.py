@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from unitk.data.cuts import AT_THE_END, When
 from unitk.data.plan import Plan, generators, micro_batches, pack, plan, plan_rows
@@ -19,7 +18,7 @@ from unitk.data.texts import Joined
 from unitk.errors import DataError, require
 from unitk.packed import with_documents
 from unitk.registry import plugin_line
-from unitk.slots import WIDTH, Batch, Example, Ids, collate
+from unitk.slots import WIDTH, Batch, Doubles, Example, Ids, collate
 
 T = TypeVar("T")
 
@@ -52,7 +51,7 @@ class Examples(ABC):
     def draw(self, epoch: int, index: int, rng: np.random.Generator, when: When) -> Example:
         """Lay out an example for an update: a pure function of the arguments."""
 
-    def weights(self, epoch: int) -> float | npt.NDArray[np.float64]:
+    def weights(self, epoch: int) -> float | Doubles:
         """How often each example appears in an epoch."""
         return 1.0
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from unitk.data.batching import Examples, spread
 from unitk.data.corpus.folders import CORPORA, describe
@@ -16,7 +15,7 @@ from unitk.data.cuts import Text, When, cut_unbroken
 from unitk.data.limits import LEAST_PARTS, UNLIMITED, Extent, explain_misfit, tables_of
 from unitk.data.texts import Records, Texts, Windows
 from unitk.errors import UsageError, amount, require, show_value
-from unitk.slots import Example, Ids
+from unitk.slots import Doubles, Example, Ids
 
 Task = Any  # an objective, `unitk.tasks.base.Task`: tasks import data, not the other way round
 LOOKED = 10_000
@@ -92,7 +91,7 @@ class Laid(Examples):
     _bounds: Ids
     cut: Any = None
     """How its texts are cut: tasks with equal cuts have the same examples."""
-    chosen: npt.NDArray[np.float64] | float = 1.0
+    chosen: Doubles | float = 1.0
     """Factors of the weights of the examples."""
 
     def __init__(self, task: Task, shape: Shape, drawn: Corpora) -> None:
@@ -116,7 +115,7 @@ class Laid(Examples):
         self.begin(epoch)
         return self._bounds
 
-    def weights(self, epoch: int) -> npt.NDArray[np.float64]:
+    def weights(self, epoch: int) -> Doubles:
         self.begin(epoch)
         repeats = self.shape.repeats(self.weight, self.counts(epoch), epoch)
         return self.items.weights(repeats) * self.chosen
@@ -286,7 +285,7 @@ class Few:
 
     count: int
     """Texts of each class."""
-    chosen: npt.NDArray[np.float64]
+    chosen: Doubles
     """1 for the texts that are chosen, and 0 for the others."""
 
     @classmethod

@@ -20,7 +20,7 @@ from unitk import registry
 from unitk.errors import require
 from unitk.options.config import Parsed, flag
 from unitk.options.settings import Setting, argument_text
-from unitk.slots import POS, SEG, Example, Ids
+from unitk.slots import POS, SEG, Doubles, Example, Ids
 
 UNLIMITED = 1 << 30  # positions of an architecture that has no table of them
 TABLES = {"max_positions": "position", "max_positions2": "position", "num_segments": "segment"}
@@ -34,9 +34,9 @@ LayOut = Callable[[list[Ids], Ids, np.random.Generator], Example]
 class Extent:
     """The size of laid-out records as a function of source and target lengths and source parts."""
 
-    slots: npt.NDArray[np.float64]
+    slots: Doubles
     """[tower, 4]: without tokens, and for each source token, target token and part."""
-    positions: npt.NDArray[np.float64]  # the same for the positions in use
+    positions: Doubles  # the same for the positions in use
     declared: Callable[[Ids, Ids, Ids], Ids | None]  # `Task.pair_slots`
 
     def bound(self, source: Any, target: Any, parts: Any) -> Ids:

@@ -8,14 +8,13 @@ from dataclasses import replace
 from functools import reduce
 
 import numpy as np
-import numpy.typing as npt
 
 from unitk.data.batching import Examples
 from unitk.data.cuts import When
 from unitk.data.laid import Laid
 from unitk.errors import UsageError, require
 from unitk.options.config import Component
-from unitk.slots import Example, Ids
+from unitk.slots import Doubles, Example, Ids
 from unitk.spans import places_in
 
 
@@ -102,7 +101,7 @@ class Mixed(Examples):
     def draw(self, epoch: int, index: int, rng: np.random.Generator, when: When) -> Example:
         return self.lead.draw(epoch, index, rng, when)
 
-    def weights(self, epoch: int) -> float | npt.NDArray[np.float64]:
+    def weights(self, epoch: int) -> float | Doubles:
         return self.lead.weights(epoch)
 
     def shares(self, step: int, total: int | None) -> dict[str, float]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unitk.slots import Ids
+from unitk.slots import Doubles, Ids
 
 Words = npt.NDArray[np.uint32]
 
@@ -53,7 +53,7 @@ class Plan:
         return stops
 
 
-def plan(bound: Ids, weight: float | npt.NDArray[np.float64], seed: int, epoch: int) -> Plan:
+def plan(bound: Ids, weight: float | Doubles, seed: int, epoch: int) -> Plan:
     """Plan an epoch over examples of at most `bound` slots each.
 
     An example appears `weight` times an epoch, a fraction being drawn anew; at least one does.

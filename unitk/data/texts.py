@@ -13,7 +13,7 @@ import numpy.typing as npt
 from unitk.data.corpus.columns import WORDS
 from unitk.data.corpus.corpus import Corpus, Labelled
 from unitk.data.cuts import AT_THE_END, NO_BREAKS, Cut, Cutter, Text, When, cut, drop_repeats
-from unitk.slots import Ids
+from unitk.slots import Doubles, Ids
 
 
 class Joined:
@@ -28,7 +28,7 @@ class Joined:
         """Words of each example, where all corpora say how many they have."""
         return None
 
-    def weights(self, weight: Sequence[float]) -> npt.NDArray[np.float64]:
+    def weights(self, weight: Sequence[float]) -> Doubles:
         """The weight of each example, given one per corpus."""
         return np.repeat(np.asarray(weight, np.float64), np.diff(self.first))
 
@@ -99,7 +99,7 @@ class Texts(Joined):
         """A table with a row for each text; with `both_ways`, its rows come again in reverse."""
         return np.concatenate([table, table[::-1]]) if self.both_ways else table
 
-    def weights(self, weight: Sequence[float]) -> npt.NDArray[np.float64]:
+    def weights(self, weight: Sequence[float]) -> Doubles:
         return self._append_reverse(super().weights(weight))
 
     def locate(self, index: int) -> tuple[int, int]:

@@ -13,12 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
 from unitk.decoding.likelihood import Texts
 from unitk.models.base import Decoder
 from unitk.progress import Report, no_report
+from unitk.slots import Doubles
 from unitk.tasks.base import Task
 
 Kind = Literal["exact", "bound", "pseudo"]
@@ -27,7 +25,7 @@ Kind = Literal["exact", "bound", "pseudo"]
 class Cost(NamedTuple):
     """The cost of a text in nats: that of each token, and the rest (of a latent, an end)."""
 
-    tokens: npt.NDArray[np.float64]
+    tokens: Doubles
     rest: float = 0.0
 
     @property

@@ -13,7 +13,7 @@ from unitk.comparison.checks.base import DataSplit, Finding, Findings, Status, S
 from unitk.data.corpus.corpus import Corpus
 from unitk.data.corpus.folders import corpus_vocab, open_corpus
 from unitk.registry import register
-from unitk.slots import Ids
+from unitk.slots import Doubles, Ids
 from unitk.training.reporting.sinks import LOG, read_events
 
 MOST = 20_000_000  # tokens of train that are counted
@@ -102,7 +102,7 @@ def floors(trained: Sequence[Any], held: Any, size: int) -> dict[str, float]:
     }
 
 
-def mean_nats(probability: npt.NDArray[np.float64]) -> float:
+def mean_nats(probability: Doubles) -> float:
     """The mean cost of tokens with these probabilities."""
     return -float(np.log(probability).mean())
 

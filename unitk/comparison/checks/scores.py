@@ -12,11 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from unitk.comparison.checks.base import Finding, Findings, Status, Subjects
-from unitk.comparison.likelihood import Doubles
 from unitk.data.files.readers import Record, records
 from unitk.errors import DataError
 from unitk.registry import register
-from unitk.slots import Bools
+from unitk.slots import Bools, Doubles
 
 TIES = 0.01  # of pairs whose sentences differ
 COARSE = 0.5  # share of scores whose last byte of float32 is empty; by chance it is 1 of 256

@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from unitk.decoding.config import EmbedConfig
 from unitk.decoding.understand.embed import embed, fit_text, slots_to_embed
@@ -19,10 +18,8 @@ from unitk.files import new_file
 from unitk.models.model import Model
 from unitk.pictures import save
 from unitk.progress import Report, no_report
-from unitk.slots import Ids
+from unitk.slots import Doubles, Ids
 from unitk.tasks.base import Task
-
-Doubles = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

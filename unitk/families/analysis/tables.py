@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from unitk.data.files.lines import numbered_lines
 from unitk.data.files.readers import format_of
@@ -29,12 +28,10 @@ from unitk.formats.vectors import read_vectors
 from unitk.metrics import Score
 from unitk.metrics.labels import load_library
 from unitk.registry import register
-from unitk.slots import Floats, Ids
+from unitk.slots import Doubles, Floats, Ids
 
 TOGETHER = 256
 """Questions that are compared with all words at a time."""
-
-Doubles = npt.NDArray[np.float64]
 
 
 class Row(NamedTuple):

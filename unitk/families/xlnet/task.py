@@ -29,12 +29,11 @@ from functools import cached_property
 from typing import Annotated
 
 import numpy as np
-import numpy.typing as npt
 
 from unitk.data.cuts import Text
 from unitk.options.fields import Bound, Positive
 from unitk.registry import register
-from unitk.slots import Bools, Example, Ids, Protocol, Slots, lm, query, stay, unroll
+from unitk.slots import Bools, Doubles, Example, Ids, Protocol, Slots, lm, query, stay, unroll
 from unitk.spans import Spans, draw_lengths, length_law, places_in
 from unitk.tasks.base import Encoded, Task, places_of
 from unitk.vocab.base import Vocab
@@ -53,7 +52,7 @@ def layout(tokens: Ids, seg: Ids, pos: Ids, at: Ids, predicted: Ids, *, asking: 
 
 
 def context_spans(
-    size: int, beside: int, share: int, law: npt.NDArray[np.float64], rng: np.random.Generator
+    size: int, beside: int, share: int, law: Doubles, rng: np.random.Generator
 ) -> Spans:
     """Spans of lengths from the law, each anywhere in a context `share` times as long as itself.
 

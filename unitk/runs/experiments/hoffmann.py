@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-import numpy.typing as npt
 
 from unitk.errors import require
+from unitk.slots import Doubles
 
-Doubles = npt.NDArray[np.float64]
 LEAST = 6
 """Rungs that a fit needs: it has five numbers."""
 LOW, HIGH, POINTS = 0.05, 1.2, 12

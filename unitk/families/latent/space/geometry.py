@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unitk.errors import UsageError
+from unitk.slots import Doubles
 
 Points = npt.NDArray[np.float32]
 Curve = Literal["lerp", "slerp"]
@@ -40,7 +41,7 @@ def slerp(a: Points, b: Points, t: float) -> Points:
     return float(parts[0]) * a + float(parts[1]) * b
 
 
-def path(a: Points, b: Points, steps: int, how: Curve) -> tuple[npt.NDArray[np.float64], Points]:
+def path(a: Points, b: Points, steps: int, how: Curve) -> tuple[Doubles, Points]:
     """Shares 0 to 1 [steps], and the points there [steps, Z], including both ends."""
     shares = np.linspace(0, 1, steps)
     between = {"lerp": lerp, "slerp": slerp}[how]
@@ -53,7 +54,7 @@ def solve_analogy(a: Points, b: Points, c: Points, degree: float) -> Points:
     return c + degree * (b - a)
 
 
-def law(mean: Points, std: Points) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def law(mean: Points, std: Points) -> tuple[Doubles, Doubles]:
     """The mean [Z] and covariance [Z, Z] of a mixture of N posteriors, given theirs [N, Z].
 
     They determine a normal law. With the posteriors of a label's texts, its draws are latents of
@@ -63,7 +64,7 @@ def law(mean: Points, std: Points) -> tuple[npt.NDArray[np.float64], npt.NDArray
     return mean.mean(axis=0, dtype=np.float64), spread + np.diag((std**2).mean(axis=0))
 
 
-def move_along(z: Points, dimension: int, values: npt.NDArray[np.float64]) -> Points:
+def move_along(z: Points, dimension: int, values: Doubles) -> Points:
     """Copies of z [Z] in which one dimension has each of the values."""
     points = np.repeat(z[None], len(values), axis=0)
     points[:, dimension] = values
@@ -72,7 +73,7 @@ def move_along(z: Points, dimension: int, values: npt.NDArray[np.float64]) -> Po
 
 def find_nearest(
     query: Points, points: Points, count: int, metric: Metric
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+) -> tuple[npt.NDArray[np.int64], Doubles]:
     """The numbers of the points [N, Z] nearest to the query [Z], and their distances.
 
     Of equally near points, the one with the lower number comes first. Cosine: one minus the cosine
@@ -94,7 +95,7 @@ def _directions(points: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return points / np.maximum(length, np.finfo(np.float32).tiny)
 
 
-def principal(points: Points, count: int) -> tuple[Points, npt.NDArray[np.float64]]:
+def principal(points: Points, count: int) -> tuple[Points, Doubles]:
     """Coordinates [N, count] along the axes of greatest variance, and each axis' share of it.
 
     An axis points to where its largest component is positive.
