@@ -126,6 +126,19 @@ def test_a_tensor_cannot_reach_beyond_its_file(tmp_path):
         read_tensors(path)
 
 
+def test_a_compressed_pickle_is_refused(tmp_path):
+    """torch would map the packed bytes as values: those of b, behind a, are long enough."""
+    path = tmp_path / "model.pt"
+    torch.save({"a": torch.ones(300), "b": torch.rand(3000)}, path)
+    with zipfile.ZipFile(path) as archive:
+        files = {info.filename: archive.read(info) for info in archive.infolist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    with pytest.raises(CheckpointError, match="compressed"):
+        read_tensors(path)
+
+
 @pytest.mark.parametrize("found", [[1], {"a": 1}, {1: torch.ones(1)}, {}, None])
 def test_what_holds_no_tensors_is_named(tmp_path, found):
     torch.save(found, tmp_path / "model.pt")

@@ -32,6 +32,8 @@ POINTER = b"version https://git-lfs"
 LARGEST = 10**7  # a larger number in a configuration is damage
 WRAPPERS = r"(?<![^.])(_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
 PARALLEL = "module."
+VALUES = re.compile(r"(^|/)data(\.pkl|/\d+)$")
+"""What torch maps or unpickles of its archive."""
 INNER = ("model", "module", "model_state_dict", "state_dict")
 """Where trainers put the tensors in a pickle that has more than these."""
 
@@ -141,6 +143,13 @@ def read_pickle(path: Path) -> Any:
         # torch does not look at the checksums of what it maps
         if zipped:
             with zipfile.ZipFile(path) as archive:
+                # torch maps what is stored; what unpacks may also fill any memory
+                values = [i for i in archive.infolist() if VALUES.search(i.filename)]
+                if packed := [i.filename for i in values if i.compress_type]:
+                    raise CheckpointError(
+                        f"{path} is compressed ({packed[0]}), which torch.save never does: open it "
+                        "with torch.load and save it again"
+                    )
                 if (bad := archive.testzip()) is not None:
                     raise CheckpointError(f"{path} is damaged: {bad} fails its checksum")
         others = stand_ins(path, zipped)
