@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from unitk.data.files.documents import split_sentences
-from unitk.data.files.pairs import PairText
+from unitk.data.files.pairs import Fields, PairText, record_blocks
 from unitk.metrics.labels import classes, numbers
 from unitk.training.reporting.sinks import read_events
 
@@ -24,6 +24,11 @@ GLUE = {
     "qqp": ["accuracy", "f1:1"],
 }
 """Figures of each set, as GLUE reports them (Wang et al. 2019, arXiv 1804.07461, table 1)."""
+
+
+def read_record_pairs(path: Path, fields: Fields) -> list[PairText]:
+    """The pairs of a file of records."""
+    return [pair for block in record_blocks(path, fields) for pair in block.pairs]
 
 
 def parse_arguments(about: str | None, **kinds: Any) -> Iterable[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import subprocess
 import sys
 
@@ -108,6 +109,20 @@ def test_no_package_apart_is_named_by_a_string():
 @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("unitk/tasks/")])
 def test_tasks_are_numpy(name):
     assert not {m for m in imported(name) if m.split(".")[0] == "torch"}, f"{name} imports torch"
+
+
+def test_what_recipes_import_is_there():
+    """Some functions of the package have no other user."""
+    lacking = []
+    for path in [*ROOT.glob("recipes/**/*.py"), *ROOT.glob("docs/*.py")]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("unitk"):
+                module = importlib.import_module(str(node.module))
+                for name in (alias.name for alias in node.names):
+                    found = f"{node.module}.{name}"
+                    if not hasattr(module, name) and importlib.util.find_spec(found) is None:
+                        lacking.append(f"{path.name}: {found}")
+    assert not lacking
 
 
 def test_one_file_knows_ranks():

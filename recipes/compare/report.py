@@ -22,6 +22,7 @@ from shared import (
     parse_arguments,
     read_jsonl,
     read_outputs,
+    read_record_pairs,
     read_stage_events,
     score_trivial,
     scores_in,
@@ -30,7 +31,7 @@ from shared import (
 from unitk.comparison.bootstrap import difference, interval
 from unitk.data.corpus.folders import corpus_vocab, open_corpus
 from unitk.data.files.documents import split_sentences
-from unitk.data.files.pairs import Fields, read_records
+from unitk.data.files.pairs import Fields
 from unitk.data.files.squad import read_squad
 from unitk.evaluation.pairs import read_pairs, score_pairs
 from unitk.metrics.qg import qg, treebank
@@ -124,7 +125,7 @@ def baselines(
     """Rows of what needs no training."""
     leads = [
         split_sentences(pair.source[-1], "punct")[0]
-        for pair in read_records(test, Fields(("source",), ("target",)))
+        for pair in read_record_pairs(test, Fields(("source",), ("target",)))
     ]
     copied = [find_answer_sentence(pair) for pair in read_squad(run / "test.json")]
     sets = [name for name in GLUE if (run / "text" / f"{name}.dev.jsonl").exists()]
@@ -413,7 +414,7 @@ def draw(runs: Runs, bases: dict[str, Figures], spread: Figures, path: Path) -> 
 
 def main(run: Path, test: Path, blimp: Path, names: Sequence[str]) -> None:
     """Print and write everything."""
-    summaries = read_records(test, Fields(("source",), ("target",)))
+    summaries = read_record_pairs(test, Fields(("source",), ("target",)))
     references = [[pair.target, *pair.others] for pair in summaries]
     known = {name: figures(run, name, references) for name in names}
     rows = {name: figures for name, figures in known.items() if figures}

@@ -13,9 +13,9 @@ import json
 from itertools import chain
 from pathlib import Path
 
-from shared import find_file, parse_arguments
+from shared import find_file, parse_arguments, read_record_pairs
 
-from unitk.data.files.pairs import Fields, read_records
+from unitk.data.files.pairs import Fields
 from unitk.data.files.readers import records
 
 HELD_OUT = 100
@@ -28,8 +28,8 @@ def main(folder: Path, dest: Path, prompts: list[str]) -> None:
         record.text("text") for record in records(find_file(folder / "texts.jsonl"), given="jsonl")
     ]
     tables = {
-        name: list(
-            read_records(find_file(folder / f"{name}.tsv"), Fields(("sentence",), ("label",)))
+        name: read_record_pairs(
+            find_file(folder / f"{name}.tsv"), Fields(("sentence",), ("label",))
         )
         for name in ("train", "test")
     }

@@ -15,10 +15,17 @@ import argparse
 from pathlib import Path
 
 from rules import find_announcement
-from shared import describe_stages, markdown_table, read_outputs, save_texts, show_examples
+from shared import (
+    describe_stages,
+    markdown_table,
+    read_outputs,
+    read_record_pairs,
+    save_texts,
+    show_examples,
+)
 
 from unitk.data.files.documents import split_sentences
-from unitk.data.files.pairs import Fields, PairText, join_sentences, pair_blocks, read_records
+from unitk.data.files.pairs import Fields, PairText, join_sentences, pair_blocks
 from unitk.metrics.rouge import rouge
 from unitk.metrics.stats import stats
 
@@ -43,7 +50,7 @@ def read_test(args: argparse.Namespace) -> list[PairText]:
         both = pair_blocks(args.test_source_file, args.test_target_file)
         return [pair for block in both for pair in block.pairs]
     names = [tuple(text.split(",")) for text in (args.source_field, args.target_field)]
-    return list(read_records(args.test, Fields(*names, args.sentence_mark, args.skip_empty)))
+    return read_record_pairs(args.test, Fields(*names, args.sentence_mark, args.skip_empty))
 
 
 def row(texts: list[str], pairs: list[PairText], separator: str) -> dict[str, float]:

@@ -18,9 +18,11 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from shared import read_record_pairs
+
 from unitk.data.files.columns import read_labels
 from unitk.data.files.documents import split_sentences
-from unitk.data.files.pairs import Fields, read_records
+from unitk.data.files.pairs import Fields
 from unitk.data.files.readers import records
 from unitk.data.files.squad import read_squad
 
@@ -61,7 +63,7 @@ def cut(text: str, words: int) -> str:
 
 def summaries(path: Path, words: int) -> Iterator[dict[str, Any]]:
     """The first sentences of each text, and its summaries."""
-    for pair in read_records(path, Fields(("source",), ("target",))):
+    for pair in read_record_pairs(path, Fields(("source",), ("target",))):
         yield {"text": cut(pair.source[-1], words), "references": [pair.target, *pair.others]}
 
 
