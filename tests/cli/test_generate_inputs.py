@@ -222,6 +222,15 @@ def test_other_parts_than_in_training_are_warned_of(glm, lm, caplog):
         model.generate([["cat", "the cat"], "the cat"], beam=1, max_len=2)
 
 
+@pytest.mark.parametrize("window", [(80, "{answer} [SEP] {passage}"), None])
+@pytest.mark.parametrize("parts", [["", "the cat"], ["cat", " "]])
+def test_an_empty_part_is_warned_of(glm, caplog, parts, window):
+    model = unitk.load(glm)
+    model.task = model.task.with_trained(pairs=True, parts=2, window=window)
+    model.generate([["cat", "the cat"], parts], beam=1, max_len=2)
+    assert re.search("input 2 .*empty", caplog.text)
+
+
 def test_an_answer_that_is_not_in_its_passage_is_warned_of(glm, caplog):
     model = unitk.load(glm)
     model.task = model.task.with_trained(pairs=True, window=(80, "{answer} [SEP] {passage}"))

@@ -91,8 +91,8 @@ class SourceEncoder:
     def check_parts(self, sources: Sequence[list[Ids]], first: int) -> bool:
         """Warn of the first source unlike those of the training; returns whether there is one.
 
-        It has another number of parts, or an answer that is not in its passage. Raises DataError if
-        answer or passage is missing for a model that was trained on both.
+        It has another number of parts, an empty one, or an answer that is not in its passage.
+        Raises DataError if answer or passage is missing for a model that was trained on both.
         """
         task = self.task
         known = task.trained
@@ -116,6 +116,9 @@ class SourceEncoder:
                     len(source),
                     trained,
                 )
+                return True
+            if not all(map(len, source)):
+                log.warning("input %d has an empty part", number)
                 return True
             answer, passage = arrange_parts([*map(task.vocab.decode, source)], " [SEP] ".join(form))
             if answer.casefold() not in passage.casefold():
