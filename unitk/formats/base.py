@@ -247,7 +247,10 @@ def _with_source_vocab(
     chosen = task.source_vocab is not target_vocab
     source_vocab = task.source_vocab if chosen else stored.source_vocab
     if source_vocab is not None:
-        return task.with_attributes(source_vocab=fit_vocab(source_vocab, rows))
+        source_vocab = fit_vocab(source_vocab, rows)
+        if source_vocab.hash == target_vocab.hash:  # its ids need no translation, by way of words
+            return task
+        return task.with_attributes(source_vocab=source_vocab)
     if rows != len(state[TOKENS]):
         raise UsageError(f"--task.source-vocab is needed for the encoder of {stored.path}")
     return task

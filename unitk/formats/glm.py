@@ -78,6 +78,7 @@ def find(path: Path, vocab: Path | None) -> StoredModel:
     heads = settings.check_value(
         declared.get(HEADS, max(sizes["width"] // 64, 1)), int, HEADS, where
     )
+    kept = settings.read_task(declared, where) or ("glm_infill", {}, False)
     # with at least one layer, the table of names tells what a file lacks
     layers = max(settings.layers_of(tensors, "transformer.layers."), 1)
     config = settings.with_values(
@@ -93,8 +94,10 @@ def find(path: Path, vocab: Path | None) -> StoredModel:
         GLM,
         PRESETS,
         config,
-        "glm_infill",
+        kept[0],
         opened,
+        options=kept[1],
+        answers=kept[2],
         symbols={} if opened is None else symbols_of(opened, added),
         says_heads=HEADS in declared,
     )
@@ -131,6 +134,7 @@ def write(parts: Loaded, folder: Path) -> None:
         HEADS: config.num_heads,
         "vocab_size": rows,
         "max_sequence_length": config.max_positions - 1,
+        settings.KEPT: settings.describe_task(parts.task),
     }
     files.write_json(entries, folder / "config.json")
     write_vocab(parts.task.vocab, folder, rows, plain=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from torch import Tensor
@@ -16,6 +17,7 @@ from unitk.formats.archive import LARGEST
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
 from unitk.options.config import flag
 from unitk.options.fields import render
+from unitk.tasks.base import Task
 
 Config = TypeVar("Config", bound=ModelConfig)
 Keys = Mapping[str, tuple[str, ...]]
@@ -35,6 +37,8 @@ ACTIVATIONS = {
 FREE = {"scaled_init", "dropout", "attention_dropout", "activation_dropout", "init_std"}
 FREE |= {"zero_init", "fan_in_init", "base_width"}
 """Fields that do not change what a trained model computes."""
+KEPT = "unitk"
+"""The key in config.json of the task and its options, which only unitk reads."""
 LONGEST = 100_000  # positions of a text that a table is made for
 SIZES = {"num_layers", "decoder_layers", "width", "num_heads", "ffn_width", "max_positions"}
 """Fields in which the models of one family differ."""
@@ -177,3 +181,28 @@ def sizes_of(
 ) -> dict[str, int]:
     """Sizes by name, each read from one axis of a matrix."""
     return {name: shape_of(tensors, tensor, where)[axis] for name, (tensor, axis) in places.items()}
+
+
+def describe_task(task: Task) -> dict[str, Any]:
+    """What config.json keeps of a task, so that unitk reads the model as the same task again.
+
+    Paths are left out, since they are those of this machine.
+    """
+    given = {key: value for key, value in vars(task.config).items() if not isinstance(value, Path)}
+    options = {name: render(value) for name, value in given.items()}
+    return {"task": task.name, "options": options, "answers": task.trained.pairs}
+
+
+def read_task(
+    declared: Mapping[str, Any], where: object
+) -> tuple[str, Mapping[str, str], bool] | None:
+    """The task that a config.json keeps, its options, and whether it learned from pairs."""
+    kept = check_value(declared.get(KEPT, {}), dict, KEPT, where)
+    if "task" not in kept:
+        return None
+    task = check_value(kept.get("task"), str, "task", where)
+    options = check_value(kept.get("options"), dict, "options", where)
+    answers = check_value(kept.get("answers"), bool, "answers", where)
+    for name, text in options.items():
+        check_value(text, str, name, where)
+    return task, options, answers

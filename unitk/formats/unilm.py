@@ -93,16 +93,18 @@ def find(path: Path, vocab: Path | None) -> StoredModel:
     config = settings.with_values(
         config, where, tied=is_tied(BERT, tensors), **masked_changes(tensors)
     )
-    unilm1 = config.num_segments == 6
+    named = ("unilm", {}) if config.num_segments == 6 else ("pmlm", {"pseudo": "mask"})
+    task, options, answers = settings.read_task(declared, where) or (*named, False)
     return StoredModel(
         weights,
         tensors,
         FAST if f"{SELF}qkv_linear.weight".replace("#", "0") in tensors else SPLIT,
         presets,
         config,
-        "unilm" if unilm1 else "pmlm",
+        task,
         vocab_beside(weights, vocab),
-        options={} if unilm1 else {"pseudo": "mask"},
+        options=options,
+        answers=answers,
         says_heads=says_heads,
     )
 
@@ -133,6 +135,7 @@ def write(parts: Loaded, folder: Path) -> None:
     first = 4 if config.num_segments == 6 else 0
     entries = settings.write(config, KEYS) | {"vocab_size": rows, "model_type": "unilm"}
     entries |= {"source_type_id": first, "target_type_id": first + 1}
+    entries[settings.KEPT] = settings.describe_task(parts.task)
     if not fast:
         del entries["rel_pos_bins"], entries["max_rel_pos"]
     write_json(entries, folder / "config.json")

@@ -77,14 +77,18 @@ def find(path: Path, vocab: Path | None) -> StoredModel:
     beside = {side: vocab_beside(inner_folder) for side, inner_folder in side_folders.items()}
     given_vocab = open_vocab(vocab) if vocab else beside.get("decoder")
     rows = settings.shape_of(tensors, "decoder.transformer.wte.weight", where)[0]
+    kept = settings.read_task(declared.get("decoder", {}), configs.get("decoder", where))
+    task, options, answers = kept or ("optimus", {}, False)
     return StoredModel(
         where,
         tensors,
         OPTIMUS,
         PRESETS,
         config,
-        "optimus",
+        task,
         given_vocab,
+        options=options,
+        answers=answers,
         symbols={} if given_vocab is None else symbols_of(given_vocab, rows),
         source_vocab=beside.get("encoder"),
     )
@@ -194,7 +198,8 @@ def write(parts: Loaded, folder: Path) -> None:
     configs = {
         "encoder": settings.write(config.tower("enc"), bert.BERT_KEYS),
         "decoder": settings.write(config, gpt.GPT2_KEYS)
-        | {"n_positions": config.max_positions + config.memory, "latent_size": config.latent},
+        | {"n_positions": config.max_positions + config.memory, "latent_size": config.latent}
+        | {settings.KEPT: settings.describe_task(parts.task)},
     }
     tables = {"encoder": "encoder.embed.tokens.weight", "decoder": "embed.tokens.weight"}
     for side in SIDES:

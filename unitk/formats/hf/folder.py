@@ -46,13 +46,13 @@ from unitk.formats.hf.families import (
     layout_of,
 )
 from unitk.formats.hf.generation import FILE, decoding_of, generation
-from unitk.formats.hf.heads import KEPT, Tuned, detect_task, head_settings, named_classes
+from unitk.formats.hf.heads import Tuned, detect_task, head_settings, named_classes
 from unitk.formats.hf.templates import copy_templates
 from unitk.formats.hf.tokenizer import tokenizer_settings, write_tokenizer
 from unitk.formats.hf.usage import check_sight, sight_of, tag, type_of, usage
 from unitk.formats.names import count_from, current_name
 from unitk.formats.vocabs import vocab_beside
-from unitk.options.fields import flag, render
+from unitk.options.fields import flag
 from unitk.pretrained import from_hub
 from unitk.registry import nearest, register
 from unitk.training.saving.checkpoint import Loaded
@@ -135,23 +135,12 @@ def _stored_task(
     family: Family, fine: Tuned, declared: Mapping[str, Any], where: Path
 ) -> tuple[str, Mapping[str, str], bool]:
     """The task of a folder, its options, and whether it learned from pairs."""
-    kept = settings.check_value(declared.get(KEPT, {}), dict, KEPT, where)
-    if "task" in kept:
-        return _read_kept(kept, where)
+    if kept := settings.read_task(declared, where):
+        return kept
     # a folder of others names no task; it was trained to see both sides, so it fills masks
     if family.both_ways and family.is_open(declared):
         return "mlm", {}, False
     return fine.task, fine.options, False
-
-
-def _read_kept(kept: Mapping[str, Any], where: Path) -> tuple[str, Mapping[str, str], bool]:
-    """The task of a model that unitk wrote, its options, and whether it learned from pairs."""
-    task = settings.check_value(kept.get("task"), str, "task", where)
-    options = settings.check_value(kept.get("options"), dict, "options", where)
-    answers = settings.check_value(kept.get("answers"), bool, "answers", where)
-    for name, text in options.items():
-        settings.check_value(text, str, name, where)
-    return task, options, answers
 
 
 def config_beside(weights: Path) -> Path:
@@ -281,9 +270,7 @@ def write(parts: Loaded, folder: Path, embeds: bool = False) -> None:
         log.warning("generate.yaml keeps what transformers lacks: %s", ", ".join(left))
         write_defaults(folder, parts.decoding)
     if not (lost or parts.task.predicts):  # so that unitk reads it as the same task again
-        options = {name: render(value) for name, value in vars(parts.task.config).items()}
-        kept = {"task": parts.task.name, "options": options, "answers": parts.task.trained.pairs}
-        entries[KEPT] = kept
+        entries[settings.KEPT] = settings.describe_task(parts.task)
     write_safetensors(stored, folder / "model.safetensors")
     reads = tokenizer_settings(parts, family, fills and not embeds)
     pads = write_tokenizer(parts.task, folder, rows, reads, embeds, family.task == "lm")

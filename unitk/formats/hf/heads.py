@@ -24,7 +24,7 @@ from unitk.formats.hf.families import (
     ending_of,
     kind_of,
 )
-from unitk.formats.settings import check_value, refuse
+from unitk.formats.settings import KEPT, check_value, refuse
 from unitk.models.config import ModelConfig
 from unitk.options.config import Parsed, flag
 from unitk.options.fields import render
@@ -44,8 +44,6 @@ PROBLEMS |= {kind: PROBLEMS[kind.partition("_")[0]] for kind in POOLED}
 """Kind of head -> what transformers' config.json says of its loss."""
 POOLING = "classifier_pooling"
 """The key in config.json of how a class makes one state of a text."""
-KEPT = "unitk"
-"""The key in config.json of the task's options, which only unitk reads."""
 
 
 @dataclass(frozen=True)
