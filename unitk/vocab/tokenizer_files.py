@@ -282,25 +282,23 @@ class TokenizerFiles:
     @cached_property
     def roles(self) -> dict[str, Any]:
         """Role -> its token as the files or the class have it, text or object."""
+        return {role: token for role in ROLES if (token := self._token_of(role)) is not None}
+
+    def _token_of(self, role: str) -> Any:
+        """The token of a role; None if it has none."""
+        key = f"{role}_token"
+        for file, entries in ((MAP, self._legacy), (SETTINGS, self.settings)):
+            if key in entries:  # also as null, which says that there is none
+                if entries[key] is not None:
+                    token_text(entries[key], f"{self.folder / file}: {key}")
+                return entries[key]
         known = self.its_class
-        roles = dict[str, Any]()
-        for role in ROLES:
-            key = f"{role}_token"
-            for file, entries in ((MAP, self._legacy), (SETTINGS, self.settings)):
-                if key in entries:
-                    if entries[key] is not None:
-                        token_text(entries[key], f"{self.folder / file}: {key}")
-                        roles[role] = entries[key]
-                    break
-            else:
-                if known and role in known.roles:
-                    roles[role] = known.roles[role]
-                elif role == "pad" and self.class_name != "GPT2Tokenizer":  # whose default is none
-                    padding = self.fast.get("padding")
-                    token = padding.get("pad_token") if isinstance(padding, dict) else None
-                    if token is not None:
-                        roles[role] = token
-        return roles
+        if known and role in known.roles:
+            return known.roles[role]
+        padding = self.fast.get("padding")
+        # GPT-2's default is none
+        has_padding = role == "pad" and self.class_name != "GPT2Tokenizer"
+        return padding.get("pad_token") if has_padding and isinstance(padding, dict) else None
 
     def declares(self, role: str) -> bool:
         """Whether a file names the token of a role."""

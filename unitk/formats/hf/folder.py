@@ -36,6 +36,7 @@ from unitk.formats.hf.families import (
     DOUBLE,
     MODEL_TYPE,
     OUTPUTS,
+    Changes,
     Checkpoint,
     Family,
     ModelFolder,
@@ -78,6 +79,37 @@ log = logging.getLogger(__name__)
 def find(path: Path, vocab: Path | None) -> StoredModel:
     """Read a folder with config.json and weights, or its file of weights."""
     weights = find_file(path, WEIGHTS, "model")
+    family, checkpoint, changes = _read_weights(weights)
+    declared, where = checkpoint.declared, checkpoint.where
+    opened = _vocab(weights.parent, vocab)
+    fine = detect_task(
+        family, checkpoint, family.folder_options(ModelFolder(declared, where.parent, opened))
+    )
+    config = settings.with_values(checkpoint.config, where, **changes | fine.changes)
+    checks.check_word_output(config, family, declared, where)
+    task, options, answers = _stored_task(family, fine, declared, where)
+    return StoredModel(
+        weights,
+        checkpoint.tensors,
+        layout_of(family, config, fine.head),
+        family.presets,
+        config,
+        task,
+        opened,
+        options,
+        answers=answers,
+        labels=fine.labels,
+        spelled=family.spelled(opened) if opened else {},
+        decoding=lambda task: decoding_of(where, task),
+        check=lambda task: checks.check_decoder_start(task, declared, where),
+    )
+
+
+def _read_weights(weights: Path) -> tuple[Family, Checkpoint, Changes]:
+    """The tensors of a file under their family's names, with the settings of its config.json.
+
+    The changes are those that the tensors show, such as tied embeddings.
+    """
     where = config_beside(weights)
     declared, stored = read_json(where), read_tensors(weights)
     family: Family = registry.get(MODEL_TYPE, family_of(declared, stored, where))
@@ -92,35 +124,13 @@ def find(path: Path, vocab: Path | None) -> StoredModel:
     config = settings.read(
         settings.config_of_preset(family.presets[0]), family.keys, declared, where
     )
-    changes = {"tied": is_tied(family.layout, tensors)}
+    changes: Changes = {"tied": is_tied(family.layout, tensors)}
     checks.check_ties(declared, family, tensors, where, tied=changes["tied"])
     for second, first in _biases(family):
         if not changes["tied"] and second in tensors:  # the one that their output map adds
             tensors[first] = tensors.pop(second)
     checkpoint = Checkpoint(config, tensors, declared, where)
-    changes |= family.complete(checkpoint)
-    opened = _vocab(weights.parent, vocab)
-    fine = detect_task(
-        family, checkpoint, family.folder_options(ModelFolder(declared, where.parent, opened))
-    )
-    config = settings.with_values(config, where, **changes | fine.changes)
-    checks.check_word_output(config, family, declared, where)
-    task, options, answers = _stored_task(family, fine, declared, where)
-    return StoredModel(
-        weights,
-        tensors,
-        layout_of(family, config, fine.head),
-        family.presets,
-        config,
-        task,
-        opened,
-        options,
-        answers=answers,
-        labels=fine.labels,
-        spelled=family.spelled(opened) if opened else {},
-        decoding=lambda task: decoding_of(where, task),
-        check=lambda task: checks.check_decoder_start(task, declared, where),
-    )
+    return family, checkpoint, changes | family.complete(checkpoint)
 
 
 def _vocab(folder: Path, vocab: Path | None) -> Vocab | None:
