@@ -26,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import partial
 from importlib.util import find_spec
@@ -59,14 +59,30 @@ def main() -> None:
     parser.add_argument("--side", help="size, precision and side of one turn")
     args = parser.parse_args()
     if args.side:
-        size, precision, side = args.side.split(",")
-        peers = {"transformers": transformers_steps, "fairseq": fairseq_steps}
-        run = peers.get(side.partition(":")[0], partial(unitk_steps, args.options))
-        seconds, tokens = run(side, size, precision, args.shortest, args.steps + 1)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-        print(json.dumps([tokens / seconds, peak - LIBRARIES[0] if LIBRARIES else peak, peak]))
+        print_side(args)
         return
+    check_peer(args)
     others = args.task.split(",") if args.task else [f"{args.peer}:{args.model}"]
+    width = max(24, 16 + max(map(len, others)))
+    titles = f"{'tokens/s of ' + ', '.join(others):>{width}}{args.model:>9}{'ratio':>7}"
+    print(f"{'':<14}{titles}{'memory':>16}{'process':>16}")
+    for size in args.sizes.split(","):
+        for precision in args.precision.split(","):
+            compare(args, others, size, precision, width)
+
+
+def print_side(args: argparse.Namespace) -> None:
+    """Run one side, and print its tokens a second and its memory as json."""
+    size, precision, side = args.side.split(",")
+    peers = {"transformers": transformers_steps, "fairseq": fairseq_steps}
+    run = peers.get(side.partition(":")[0], partial(unitk_steps, args.options))
+    seconds, tokens = run(side, size, precision, args.shortest, args.steps + 1)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    print(json.dumps([tokens / seconds, peak - LIBRARIES[0] if LIBRARIES else peak, peak]))
+
+
+def check_peer(args: argparse.Namespace) -> None:
+    """Exit with a message if the other side cannot be measured."""
     if args.peer == "fairseq" and args.model != "mlm":
         sys.exit(f"--peer fairseq trains --model mlm, got {args.model}")
     if not args.task and args.peer == "transformers":
@@ -74,26 +90,24 @@ def main() -> None:
             sys.exit("the other side is not installed: pip install transformers accelerate")
     if not args.task and args.peer == "fairseq" and not fairseq_peer.installed():
         sys.exit(fairseq_peer.LACKING)
-    width = max(24, 16 + max(map(len, others)))
-    titles = f"{'tokens/s of ' + ', '.join(others):>{width}}{args.model:>9}{'ratio':>7}"
-    print(f"{'':<14}{titles}{'memory':>16}{'process':>16}")
-    for size in args.sizes.split(","):
-        for precision in args.precision.split(","):
-            sides = [*others, args.model]
-            turns = [
-                [turn(args, size, precision, side) for side in sides] for _ in range(args.turns)
-            ]
-            *figures, b = (
-                [max(column) for column in zip(*side, strict=True)]
-                for side in zip(*turns, strict=True)
-            )
-            for other, a in zip(others, figures, strict=True):
-                name = f"{other} " if len(others) > 1 else ""
-                print(
-                    f"{size + ', ' + precision:<14}{f'{name}{a[0]:,.0f}':>{width}}{b[0]:9,.0f}"
-                    f"{b[0] / a[0]:7.2f}{b[1]:8.2f} of {a[1]:.2f}{b[2]:8.2f} of {a[2]:.2f} GB",
-                    flush=True,
-                )
+
+
+def compare(
+    args: argparse.Namespace, others: Sequence[str], size: str, precision: str, width: int
+) -> None:
+    """Measure all sides in turns, and print the best turn of each of the others beside ours."""
+    sides = [*others, args.model]
+    turns = [[turn(args, size, precision, side) for side in sides] for _ in range(args.turns)]
+    *figures, b = (
+        [max(column) for column in zip(*side, strict=True)] for side in zip(*turns, strict=True)
+    )
+    for other, a in zip(others, figures, strict=True):
+        name = f"{other} " if len(others) > 1 else ""
+        print(
+            f"{size + ', ' + precision:<14}{f'{name}{a[0]:,.0f}':>{width}}{b[0]:9,.0f}"
+            f"{b[0] / a[0]:7.2f}{b[1]:8.2f} of {a[1]:.2f}{b[2]:8.2f} of {a[2]:.2f} GB",
+            flush=True,
+        )
 
 
 def turn(args: argparse.Namespace, size: str, precision: str, side: str) -> list[float]:

@@ -28,7 +28,7 @@ import resource
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,11 @@ from unitk.vocab.train import train_vocab
 
 BATCH = 1000
 SHARE = 20  # of the text has what would take most of the time
+
+Way = tuple[list[str], Callable[[], object]]
+"""The lines that a way reads, and the way."""
+Figures = dict[str, list[float]]
+"""Way -> a figure of each turn."""
 
 
 def main() -> None:
@@ -77,7 +82,7 @@ def measure(args: argparse.Namespace, folder: Path) -> None:
     n = args.workers
     some = lines[::SHARE]
     twin = in_tokenizers(vocab, processor)
-    ways: dict[str, tuple[list[str], Callable[[], None]]] = {
+    ways: dict[str, Way] = {
         "raw, 1 thread": (lines, lambda: raw(processor, lines, 1)),
         "unitk, 1 worker": (lines, lambda: unitk(1)),
         "tokenizers, 1 thread": (some, lambda: twin.encode_batch_fast(some)),
@@ -85,19 +90,35 @@ def measure(args: argparse.Namespace, folder: Path) -> None:
         f"unitk, {n} workers": (lines, lambda: unitk(n)),
         "fairseq, 1 worker": (some, lambda: fairseq(processor, vocab, some, folder)),
     }
-    speed: dict[str, list[float]] = {name: [] for name in ways}
-    thrift: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(args.repeats):  # in turns, so that other load on the machine meets all
+    speed, thrift = take_turns(ways, args.repeats)
+    print(
+        f"{num_bytes(lines) / 1e6:.1f} MB, {len(lines):,} lines, {len(vocab):,} {args.vocab_kind}"
+        f" ids, sentencepiece {sentencepiece.__version__}, median of {args.repeats}"
+    )
+    print_table(speed, thrift, n)
+    both = zip(twin.encode_batch_fast(some), processor.encode(some), strict=True)
+    other = sum(one.ids != ids for one, ids in both)
+    print(f"{'tokenizers':<20} {other:,} of {len(some):,} texts have other ids")
+    same = content(folder / "corpus-1") == content(folder / f"corpus-{n}")
+    print(f"{f'1 and {n} workers':<20} {'byte-identical' if same else 'DIFFERENT'}")
+
+
+def take_turns(ways: Mapping[str, Way], repeats: int) -> tuple[Figures, Figures]:
+    """The MB a second and a processor second of each way, of every turn."""
+    speed: Figures = {name: [] for name in ways}
+    thrift: Figures = {name: [] for name in ways}
+    for _ in range(repeats):  # in turns, so that other load on the machine meets all
         for name, (work, way) in ways.items():
             start, before = time.perf_counter(), processor_time()
             way()
             megabytes = num_bytes(work) / 1e6
             speed[name].append(megabytes / (time.perf_counter() - start))
             thrift[name].append(megabytes / (processor_time() - before))
-    print(
-        f"{num_bytes(lines) / 1e6:.1f} MB, {len(lines):,} lines, {len(vocab):,} {args.vocab_kind}"
-        f" ids, sentencepiece {sentencepiece.__version__}, median of {args.repeats}"
-    )
+    return speed, thrift
+
+
+def print_table(speed: Figures, thrift: Figures, n: int) -> None:
+    """Print the medians of all ways, and their ratios; `n` is the number of workers."""
     print(f"{'':<20} {'MB/s':>6} {'lowest to highest':>18} {'MB/processor s':>16}")
     for name, speeds in speed.items():
         span = f"{min(speeds):.1f} to {max(speeds):.1f}"
@@ -114,11 +135,6 @@ def measure(args: argparse.Namespace, folder: Path) -> None:
             for all_ in (speed, thrift)
         ]
         print(f"{label:<20} {ratios[0]:6.2f} {'':>18} {ratios[1]:16.2f}")
-    both = zip(twin.encode_batch_fast(some), processor.encode(some), strict=True)
-    other = sum(one.ids != ids for one, ids in both)
-    print(f"{'tokenizers':<20} {other:,} of {len(some):,} texts have other ids")
-    same = content(folder / "corpus-1") == content(folder / f"corpus-{n}")
-    print(f"{f'1 and {n} workers':<20} {'byte-identical' if same else 'DIFFERENT'}")
 
 
 def processor_time() -> float:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from shared import markdown_table, read_jsonl, show_examples
 
@@ -60,42 +61,29 @@ def written(run: Path, name: str) -> list[str]:
     return [record["outputs"][0]["text"] for record in read_jsonl(run / f"{name}.jsonl")]
 
 
-def main() -> None:
-    """Print and write the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("run", type=Path)
-    parser.add_argument("--sentences", type=int, default=1)
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
-    run, rng = args.run, random.Random(args.seed)
-    words = last_words(run)
-    count = len(read_jsonl(run / "last_words.jsonl"))
-    lines = [markdown_table([f"{count} last words", "right, %"], words)]
-
-    long = read_jsonl(run / "text" / "tldr.jsonl")
-    sentences = [list(split_sentences(record["text"], "punct")) for record in long]
-    some = [
-        rng.sample(range(len(sentences_of)), min(args.sentences, len(sentences_of)))
-        for sentences_of in sentences
-    ]
-    texts = {
-        "first sentences": [beginning(record["text"], args.sentences) for record in long],
+def summaries(run: Path, texts: list[Any], sentences: int, rng: random.Random) -> str:
+    """The table of summaries: of sentences of the text, and of the model's."""
+    parted = [list(split_sentences(record["text"], "punct")) for record in texts]
+    drawn = [rng.sample(range(len(own)), min(sentences, len(own))) for own in parted]
+    candidates = {
+        "first sentences": [beginning(record["text"], sentences) for record in texts],
         "any sentences": [
-            " ".join(sentences_of[i] for i in sorted(own))
-            for sentences_of, own in zip(sentences, some, strict=True)
+            " ".join(own[i] for i in sorted(some)) for own, some in zip(parted, drawn, strict=True)
         ],
-        "model": [beginning(text, args.sentences) for text in written(run, "plain")],
-        "model, TL;DR:": [beginning(text, args.sentences) for text in written(run, "tldr")],
+        "model": [beginning(text, sentences) for text in written(run, "plain")],
+        "model, TL;DR:": [beginning(text, sentences) for text in written(run, "tldr")],
     }
-    references = [record["references"] for record in long]
+    references = [record["references"] for record in texts]
     rows = []
-    for name, own in texts.items():
+    for name, own in candidates.items():
         figures = rouge(own, references).figures
         rows.append([name, *(f"{figures[key]:.1f}" for key in ROUGE)])
-    lines.append(markdown_table([f"{len(long)} summaries", *ROUGE.values()], rows))
+    return markdown_table([f"{len(texts)} summaries", *ROUGE.values()], rows)
 
-    questions = read_jsonl(run / "text" / "answers.jsonl")
-    answers_of = {
+
+def answered(run: Path, questions: list[Any]) -> str:
+    """The table of answers: by rules, and by the model with and without the passage."""
+    candidates = {
         "first sentence": [beginning(record["text"], 1) for record in questions],
         "most frequent name": [frequent(NAME.findall(record["text"])) for record in questions],
         "model, without the passage": list(map(answer, written(run, "alone"))),
@@ -103,14 +91,33 @@ def main() -> None:
     }
     right = [record["references"] for record in questions]
     rows = []
-    for name, own in answers_of.items():
+    for name, own in candidates.items():
         figures = answers([[text] for text in own], right).figures
         rows.append([name, f"{figures['em']:.1f}", f"{figures['f1']:.1f}"])
-    lines.append(markdown_table([f"{len(questions)} answers", "exact match", "F1"], rows))
+    return markdown_table([f"{len(questions)} answers", "exact match", "F1"], rows)
 
-    def shown(number: int, prompt: dict[str, str], text: str) -> str:
-        return f"{number}. ... {prompt['prompt'][-160:]} **{text}**\n"
 
+def shown(number: int, prompt: dict[str, str], text: str) -> str:
+    """The end of a prompt with what the model wrote."""
+    return f"{number}. ... {prompt['prompt'][-160:]} **{text}**\n"
+
+
+def main() -> None:
+    """Print and write the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--sentences", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    run = args.run
+    count = len(read_jsonl(run / "last_words.jsonl"))
+    long = read_jsonl(run / "text" / "tldr.jsonl")
+    questions = read_jsonl(run / "text" / "answers.jsonl")
+    lines = [
+        markdown_table([f"{count} last words", "right, %"], last_words(run)),
+        summaries(run, long, args.sentences, random.Random(args.seed)),
+        answered(run, questions),
+    ]
     for name, prompts in {"tldr": long, "answers": questions}.items():
         lines.append("".join(show_examples(3, shown, prompts, written(run, name))))
     text = "\n".join(lines)
