@@ -30,7 +30,9 @@ def test_a_file_of_the_same_name_wins(tmp_path, monkeypatch):
     assert options("--config summarize")[0].main.max_steps == 7
 
 
-@pytest.mark.parametrize(("name", "near"), [("sumarize", "summarize"), ("xyz", "pretrain-small")])
+@pytest.mark.parametrize(
+    ("name", "near"), [("sumarize", "summarize"), ("x/tag.yaml", "tag"), ("xyz", "pretrain-small")]
+)
 def test_a_name_of_nothing_has_a_hint(name, near):
     with pytest.raises(UsageError, match=f"--config.*{name}.*{near}"):
         options(f"--config {name}")

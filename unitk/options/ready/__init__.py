@@ -30,8 +30,10 @@ def file_of(path: Path) -> Path:
 
 
 def hint(path: Path) -> str:
-    """A hint for a bare name that no configuration has: a name that is near, or all of them."""
-    if file_of(path).exists() or path.suffix or path.name != str(path):
+    """A hint for a name that no file has: a configuration of a near one, or all for a bare name."""
+    if file_of(path).exists():
         return ""
     known = names()
-    return nearest(str(path), known) or f" (those that come with unitk: {', '.join(known)})"
+    is_name = not path.suffix and path.name == str(path)
+    listed = f" (those that come with unitk: {', '.join(known)})" if is_name else ""
+    return nearest(path.stem, known) or listed
