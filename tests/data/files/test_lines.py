@@ -60,6 +60,8 @@ def test_a_file_that_is_cut_while_it_is_read_is_named(tmp_path):
     ("data", "message"),
     [
         ("h\u00e4".encode("utf-16"), "x.txt is UTF-16, not UTF-8 text; `iconv -f UTF-16"),
+        ("hello".encode("utf-16-be"), "x.txt is UTF-16BE, .*iconv -f UTF-16BE"),
+        (b"\0" * 5000, "x.txt is binary data, not UTF-8 text$"),  # a disk without power
         (b"PAR1 and so on", "x.txt is parquet, not UTF-8 text"),
         (gzip.compress(b"a", mtime=0), "x.txt is gzip, .* in .gz it is unpacked"),
         (lzma.compress(b"a"), "x.txt is xz, .* in .xz it is unpacked"),

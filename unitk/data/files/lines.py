@@ -244,7 +244,7 @@ def _check_text(path: Path, start: bytes) -> None:
     # of UTF-16 without a mark, every other byte of Latin letters is 0
     even, odd = (start[i:1000:2].count(0) for i in (0, 1))
     if not kind and 4 * max(even, odd) > min(len(start), 1000):
-        kind = "UTF-16BE" if even > odd else "UTF-16LE"
+        kind = "UTF-16BE" if even > odd else "UTF-16LE" if even < odd else "binary data"
     cures = {of: f"; with a name that ends in {end} it is unpacked" for end, of in PACKED.items()}
     cures["zip"] = "; save a spreadsheet as CSV UTF-8"
     cure = f"; `iconv -f {kind} -t UTF-8` converts it" if "UTF" in kind else cures.get(kind, "")
