@@ -111,13 +111,13 @@ class Vocab:
 
     @property
     def about_normalization(self) -> str:
-        """`; it reads A as a, ﬁ as fi` after a description; "" if it reads texts as they are."""
+        """`; texts are normalized (A as a, ﬁ as fi)` after a description; "" if they are not."""
         alike = [
             f"{text} as {other}"
             for text, other in NORMALIZED.items()
             if (ids := self.encode(text)) == self.encode(other) and self.unk not in ids
         ]
-        return f"; it reads {', '.join(alike)}" if alike else ""
+        return f"; texts are normalized ({', '.join(alike)})" if alike else ""
 
     def with_sentinels(self, count: int) -> Vocab:
         """The vocabulary with this many sentinels after its ids, the last first, if it has none."""
