@@ -174,6 +174,26 @@ def test_a_text_may_have_fewer_references(files, capsys):
     assert json.loads(capsys.readouterr().out)["rouge"]["rouge1"] == pytest.approx(100)
 
 
+@pytest.mark.parametrize(
+    ("hyp", "ref", "said"),
+    [
+        (
+            "a\n\nb\n",
+            "a\n\nb\n",
+            ["outputs without a word: 1 of 3", "references without a word: 1 of 3"],
+        ),
+        ("a\n \nb\n", "a\nb\nc\n", ["outputs without a word: 1 of 3"]),
+        ("a\nb\n", "a\nb\n", []),
+    ],
+)
+def test_texts_without_a_word_are_told(files, caplog, hyp, ref, said):
+    """With a blank line in it, a file that is scored against itself has less than 100."""
+    (files / "a").write_text(hyp)
+    (files / "b").write_text(ref)
+    words("--metric rouge --hypotheses a --references b")
+    assert [one.message for one in caplog.records] == said
+
+
 def test_plain_questions_are_split_where_asked(files, capsys):
     (files / "plain").write_text("The cat sat on it\nWho is it?\n")
     line = "--metric qg --hypotheses plain --references ref --sources src --output-format json"

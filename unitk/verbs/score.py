@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
@@ -25,6 +26,7 @@ from unitk.options.config import Parsed, UserDir, With
 from unitk.progress import progress
 from unitk.registry import register
 
+log = logging.getLogger(__name__)
 EXAMPLE = '(metric="rouge", hypotheses=["a cat sat"], references=["the cat sat"])["rouge"]'
 
 LABELS: dict[str, tuple[str, Callable[[list[Any], list[Any]], Score]]] = {
@@ -138,6 +140,9 @@ def _score_texts(options: Options) -> dict[str, Score]:
         sources = [text for text, *_ in _read(options.sources, "source", count, options)]
     # a line may hold several references, and some files have none for it
     texts = [list(filter(None, chain(*lines))) or [""] for lines in zip(*files, strict=True)]
+    for side, sets in {"outputs": [[text] for text in hypotheses], "references": texts}.items():
+        if empty := sum(not any(map(str.strip, some)) for some in sets):
+            log.warning("%s without a word: %d of %d", side, empty, count)
     how = Counting(
         tokenize=options.tokenize,
         lowercase=options.lowercase,
