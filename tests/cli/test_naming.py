@@ -64,6 +64,12 @@ def test_options_of_components_are_named(tmp_path, monkeypatch):
         assert tell(find_verb("train"), words, given) == named
 
 
+def test_notes_about_options_are_not_repeated(capsys):
+    words = ["--config", "classify", "--init-from", "bert", "--data", "there/x.txt"]
+    assert tell(find_verb("train"), words, WRONG) == f"--data {WRONG}"
+    assert not capsys.readouterr().err  # they come when the options are read
+
+
 @pytest.mark.parametrize("name", ["bad_words", "prefix_file", "constraints"])
 @pytest.mark.parametrize("kind", ["missing", "a folder", "not UTF-8", "empty"])
 def test_files_beside_the_input(name, kind, make_checkpoint, tmp_path, monkeypatch, capsys):

@@ -7,7 +7,8 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stderr, suppress
+from io import StringIO
 from pathlib import Path
 from traceback import walk_tb
 from types import ModuleType
@@ -33,7 +34,9 @@ def naming_files(verb: Verb | VerbGroup, words: Sequence[str]) -> Iterator[None]
     except UnitkError as error:
         # the first words may be what is wrong, or a file of --config, or a plug-in
         for read in (read_flags, read_options):
-            with suppress(UnitkError, OSError, IndexError, KeyError):
+            # notes about the options have been shown before
+            silently = redirect_stderr(StringIO())
+            with suppress(UnitkError, OSError, IndexError, KeyError), silently:
                 if isinstance(verb, VerbGroup):
                     verb = verb.verbs[words[0]]
                     words = words[1:]
