@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .test_recipes import recipe
+from .test_recipes import SCRIPTS, recipe
 
 RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "zero_shot"
 
@@ -55,7 +55,7 @@ def test_prompts_are_those_of_the_paper(tmp_path):
     command = [sys.executable, str(RECIPE / "collect.py"), str(tmp_path / "made")]
     files = {"last-words": "last.jsonl", "summaries": "sum.jsonl", "questions": "dev.json"}
     command += [word for key, name in files.items() for word in (f"--{key}", str(tmp_path / name))]
-    subprocess.run([*command, "--texts", "3"], check=True)
+    subprocess.run([*command, "--texts", "3"], check=True, env=SCRIPTS)
     made = {
         name: [
             json.loads(line) for line in (tmp_path / f"made/{name}.jsonl").read_text().splitlines()
