@@ -204,6 +204,10 @@ def test_a_warm_up_without_end_and_updates_of_one_text_are_warned_about(train, c
     assert warned("--batch-texts 1 --batch-tokens none", "c") == []
     beta = "--task optimus --arch optimus_tiny --criterion.beta constant:warmup=2000"
     assert warned(beta, "d") == [f"--criterion.beta: {longer}"]
+    cyclical = beta.replace("constant:warmup=2000", "cyclical:")
+    [line] = warned(f"{cyclical}cycles=10", "e")
+    assert re.match("--criterion.beta .* 0 .* 2 updates", line)
+    assert warned(f"{cyclical}zero=0,ramp=0", "f") == []
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from unitk.errors import amount, printable
 from unitk.files import VERSION
 from unitk.kernels.products import computes_in_bf16
 from unitk.optim.rates import RECIPE
-from unitk.optim.schedules import Constant
+from unitk.optim.schedules import Constant, Cyclical
 from unitk.options.config import Parsed, flag
 from unitk.options.settings import Origin, Settings
 from unitk.training.config import CUT
@@ -126,6 +126,9 @@ def warnings(run: Run) -> Iterator[str]:
                 f"{name}: the warm-up of {value.warmup:,.0f} updates is longer than the run, "
                 f"{end:,}"
             )
+        if end and isinstance(value, Cyclical):
+            if not any(value(step, end) for step in range(1, end + 1)):
+                yield f"{name} is 0 in a run of {amount(end, 'updates')}: {value.cycles:g} cycles"
     texts = _per_epoch(feed) / run.per_epoch
     if texts < 2 < run.per_epoch and not feed.batch_texts:
         yield (
