@@ -2,6 +2,7 @@
 
 import pytest
 
+from unitk import registry
 from unitk.errors import CheckpointError
 from unitk.verbs import convert
 
@@ -14,6 +15,7 @@ from unitk.verbs import convert
         ("flax_model.msgpack", "Flax .*from_flax=True"),
         ("params/word_embedding", "Paddle .*nghuyong"),
         ("params_shapes.json", "GPT.*transformers 4"),
+        ("model.gguf", "llama.cpp .*gguf_file"),
     ],
 )
 def test_the_message_says_what_converts_them(tmp_path, file, message):
@@ -23,3 +25,24 @@ def test_the_message_says_what_converts_them(tmp_path, file, message):
     with pytest.raises(CheckpointError, match=f"there .*{message}"):
         convert.run(f"--from hf {tmp_path / 'there'} --to unitk {tmp_path / 'ours'}".split())
     assert not (tmp_path / "ours").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "reader"),
+    [
+        ("checkpoints/step-1/manifest.json", "unitk"),
+        ("adapter_config.json", "peft"),
+        ("checkpoint_best.pt", "fairseq"),
+        ("mp_rank_00_model_states.pt", "glm"),
+        ("mass.pt", "mass"),
+        ("checkpoint-decoder-0/config.json", "optimus"),
+        ("discriminator/config.json", "electra_pair"),
+    ],
+)
+def test_a_folder_of_another_format_names_its_reader(tmp_path, file, reader):
+    path = tmp_path / "there" / file
+    path.parent.mkdir(parents=True)
+    path.write_text("x")
+    with pytest.raises(CheckpointError, match=f"there .*--from {reader} "):
+        convert.run(f"--from hf {tmp_path / 'there'} --to unitk {tmp_path / 'ours'}".split())
+    assert reader in registry.names("format") or reader == convert.OURS

@@ -66,10 +66,24 @@ OTHERS = {
     "params_shapes.json": ("GPT's first release", OLD),
     "tf_model.h5": ("TensorFlow", "transformers 4 reads it with from_tf=True"),
     "flax_model.msgpack": ("Flax", "transformers 4 reads it with from_flax=True"),
+    "*.gguf": ("llama.cpp", "transformers reads it with gguf_file, and save_pretrained writes it"),
     "*.pdparams": ("Paddle", "the hub has ERNIE's for PyTorch (nghuyong/ernie-*)"),
     "params/word_embedding": ("Paddle", "the hub has ERNIE's for PyTorch (nghuyong/ernie-*)"),
 }
 """File of another framework -> whose it is, and what makes weights of PyTorch of it."""
+READERS = {
+    "manifest.json": "unitk",
+    "checkpoints/*/manifest.json": "unitk",
+    "adapter_config.json": "peft",
+    "checkpoint_best.pt": "fairseq",
+    "checkpoint_last.pt": "fairseq",
+    "mp_rank_00_model_states.pt": "glm",
+    "mass.pt": "mass",
+    "checkpoint-decoder-*": "optimus",
+    "ernie_config.json": "thu_ernie",
+    "discriminator/config.json": "electra_pair",
+}
+"""File of a folder -> the format that reads such a folder."""
 ENDINGS = {".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".hdf5", ".gguf"}
 """How the names of files of weights end."""
 INDEX = re.compile(r"\.index(\.\w+)?\.json$")
@@ -95,6 +109,9 @@ def find_file(path: Path, names: tuple[str, ...], kind: str) -> Path:
             raise CheckpointError(
                 f"{path} has weights of {framework} ({matches[0].name}), not of PyTorch; {cure}"
             )
+    for name, reader in READERS.items():
+        if next(path.glob(name), None):
+            raise CheckpointError(f"{path} has no {kind}, but --from {reader} reads such a folder")
     there = there_are(file.name for file in path.glob("*"))
     raise CheckpointError(
         f"{path} has no {kind}: looked for {', '.join(names)}{there and f'{there} (give its path)'}"
