@@ -311,3 +311,14 @@ def test_weights_beyond_16_bits_and_a_missing_package(parts, tmp_path, monkeypat
         dict(own.model.named_parameters())["embed.tokens.weight"][7, 3] = 1e6
     with pytest.raises(UsageError, match=r"--dtype f16: token_embd\.weight"):
         get("format", "gguf").write(own, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [(None, "qwen3_tiny"), ("runs/mine/checkpoints/step-4", "mine"), ("models/own", "own")],
+)
+def test_a_model_has_the_name_of_its_folder(parts, tmp_path, path, name):
+    gguf = pytest.importorskip("gguf")
+    own = replace(parts(), path=path and tmp_path / path)
+    fields = gguf.GGUFReader(written(own, tmp_path / "there")).fields
+    assert fields["general.name"].contents() == name

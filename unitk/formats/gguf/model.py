@@ -220,6 +220,14 @@ def framing_of(task: Task, reader: Task | None = None) -> Framing:
     return Framing(opening=next(iter(before), None), closed=bool(after), protocol=protocol)
 
 
+def _name_of(parts: Loaded, stack: str) -> str:
+    """What programs show as the name of a model: that of its run or folder."""
+    path = parts.path
+    if path is None:
+        return parts.config.get("arch", stack)
+    return path.parents[1].name if path.parent.name == "checkpoints" else path.name
+
+
 def write(parts: Loaded, folder: Path, dtype: Dtype = "f16") -> None:
     """Write model.gguf into an empty folder, with matrices of this type and other tensors in f32.
 
@@ -239,7 +247,7 @@ def write(parts: Loaded, folder: Path, dtype: Dtype = "f16") -> None:
             "reads",
         )
     # all that can be refused is, before anything is written
-    entries = {"general.architecture": name, "general.name": parts.config.get("arch", name)}
+    entries = {"general.architecture": name, "general.name": _name_of(parts, name)}
     entries |= {f"{name}.{key}": value for key, value in entries_of(config, rows).items()}
     entries |= {f"{name}.{key}": value for key, value in stack.settings(config).items()}
     entries |= tokenizer_entries(task.vocab, rows, prompt)
