@@ -114,6 +114,7 @@ class GenerateOptions(TypedDict, total=False):
     end_symbols: str
     begin_word: bool
     sentences: int
+    extract: bool
     no_repeat_ngram_size: int
     no_repeat_ngram_ignore: str
     unkpen: float
@@ -255,6 +256,7 @@ def generate(
     end_symbols: str = ...,
     begin_word: bool = ...,
     sentences: int | str = ...,
+    extract: bool = ...,
     no_repeat_ngram_size: int | str = ...,
     no_repeat_ngram_ignore: str = ...,
     unkpen: float | str = ...,
@@ -733,6 +735,7 @@ class latent:
         end_symbols: str = ...,
         begin_word: bool = ...,
         sentences: int | str = ...,
+        extract: bool = ...,
         no_repeat_ngram_size: int | str = ...,
         no_repeat_ngram_ignore: str = ...,
         unkpen: float | str = ...,
@@ -790,6 +793,7 @@ class latent:
         end_symbols: str = ...,
         begin_word: bool = ...,
         sentences: int | str = ...,
+        extract: bool = ...,
         no_repeat_ngram_size: int | str = ...,
         no_repeat_ngram_ignore: str = ...,
         unkpen: float | str = ...,
@@ -843,6 +847,7 @@ class latent:
         end_symbols: str = ...,
         begin_word: bool = ...,
         sentences: int | str = ...,
+        extract: bool = ...,
         no_repeat_ngram_size: int | str = ...,
         no_repeat_ngram_ignore: str = ...,
         unkpen: float | str = ...,
@@ -897,6 +902,7 @@ class latent:
         end_symbols: str = ...,
         begin_word: bool = ...,
         sentences: int | str = ...,
+        extract: bool = ...,
         no_repeat_ngram_size: int | str = ...,
         no_repeat_ngram_ignore: str = ...,
         unkpen: float | str = ...,
@@ -951,6 +957,7 @@ class latent:
         end_symbols: str = ...,
         begin_word: bool = ...,
         sentences: int | str = ...,
+        extract: bool = ...,
         no_repeat_ngram_size: int | str = ...,
         no_repeat_ngram_ignore: str = ...,
         unkpen: float | str = ...,
@@ -1008,6 +1015,7 @@ class latent:
         end_symbols: str = ...,
         begin_word: bool = ...,
         sentences: int | str = ...,
+        extract: bool = ...,
         no_repeat_ngram_size: int | str = ...,
         no_repeat_ngram_ignore: str = ...,
         unkpen: float | str = ...,

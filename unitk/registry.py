@@ -26,14 +26,15 @@ from typing import Any, TypeVar
 
 from unitk.errors import UsageError, require
 
-UNLISTED = HINT, VERB, WRITER = "hint", "verb", "writer"
-"""Kinds that say nothing of a model: names of other toolkits, verbs, and loggers of a run."""
+UNLISTED = HINT, VERB, WRITER, CONSTRAINT = "hint", "verb", "writer", "constraint"
+"""Kinds that say nothing of a model: names of other toolkits, verbs, loggers of a run, and what
+outputs of a search must be."""
 KINDS = (
     "task criterion arch optimizer schedule vocab reader corpus annotator linker head format "
     "model_type evaluation measure driver estimator check route hub adapter metric tokenizer "
-    f"{VERB} {HINT} {WRITER}"
+    f"{VERB} {HINT} {WRITER} {CONSTRAINT}"
 ).split()
-MODULES = "head", "format", "model_type", "driver", "measure", "estimator", "check", "route"
+MODULES = f"head format model_type driver measure estimator check route {CONSTRAINT}".split()
 """Kinds whose components need torch: finding them imports it."""
 REGISTERS = re.compile(rb'register\("(\w+)"(?:, "(\w+)")?')
 """What the source of a module looks like that registers a component: its kind, mostly its name."""

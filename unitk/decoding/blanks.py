@@ -69,7 +69,9 @@ def fill(
 
 def fit_blanks(config: GenerateConfig, constraints: Sequence[Constraint]) -> GenerateConfig:
     """The options as blanks with these constraints obey them; UsageError for those that cannot."""
-    config.idle("has no effect on blanks", "contrast", "begin_word", "sentences", "key_phrases")
+    config.idle(
+        "has no effect on blanks", "contrast", "begin_word", "sentences", "extract", "key_phrases"
+    )
     if not any(constraint.prefix or constraint.phrases for constraint in constraints):
         return config
     require(

@@ -112,6 +112,9 @@ class RulesConfig(Checked):
     sentences: Count = 0
     """End an output after this many sentences. One that --max-len ends before is cut after its
     last whole sentence. 0: no."""
+    extract: bool = False
+    """Write only what the source has: some of its sentences, in their order, which may lose
+    clauses between marks, and brackets. The last part of a source counts."""
     no_repeat_ngram_size: Count = 0
     """Block repeated n-grams of this size. Each blank counts by itself. 0: off."""
     no_repeat_ngram_ignore: str = ""
@@ -208,6 +211,8 @@ class GenerateConfig(DiffusionConfig, SamplingConfig, RulesConfig, SearchConfig)
         wide = self.beam > groups or self.search != "exact"
         yield "search", wide, "another one with --beam 1 or groups of 1"
         yield "search", not draws or self.search == "likely", "left out with --sampling"
+        plain = not draws and groups == 1
+        yield "extract", plain or not self.extract, "left out with --sampling or groups of a beam"
         yield "nbest", draws or self.nbest <= self.beam, f"at most --beam {self.beam}"
         yield "sentences", not (self.contrast and self.sentences), "0 with --contrast"
         searches = self.avoid_part > 0 and self.beam > 1 and not draws

@@ -121,6 +121,9 @@ class Driver(ABC):
         max_len = prompt.constraint.max_len
         check_length(prompt.source, max_len, overrun(prompt), limits)
         check_places(prompt.example, self.protocol, max_len, limits, name, fits)
+        if config.extract:
+            extract = registry.get("constraint", "extract")
+            prompt = replace(prompt, constraint=extract(prompt, self.task, self.protocol))
         return prompt
 
     def avoid_part(

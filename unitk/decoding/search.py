@@ -89,7 +89,8 @@ class Search:
     """Beam search over B inputs."""
 
     carried: ClassVar[tuple[str, ...]] = ("faulty",)
-    """Names of tensors besides the state that a step may change."""
+    """Names of tensors besides the state that a step may change; all but `faulty` have a row for
+    each input."""
 
     def __init__(self, request: Request) -> None:
         self.protocol = protocol = request.protocol
@@ -358,6 +359,8 @@ class Search:
     def select(self, rows: Tensor) -> None:
         """Keep only these inputs."""
         self.state = self.state.select(rows)
+        for name in self.carried[1:]:
+            setattr(self, name, getattr(self, name)[rows])
 
     def open(self) -> Tensor:
         """[B] whether an input has an open hypothesis left."""

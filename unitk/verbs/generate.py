@@ -64,9 +64,9 @@ class Options(GenerateConfig):
         "Sampling": "sampling temperature sampling_topk sampling_topp best_of seed"
         "| repeat_cost sampling_minp",
         "Diffusion": "| steps order block_length",
-        "Limits and constraints": "max_len min_len sentences no_repeat_ngram_size prefix_file"
-        " constraints | max_words begin_word end_symbols no_repeat_ngram_ignore bad_words"
-        " allow_symbols",
+        "Limits and constraints": "max_len min_len sentences extract no_repeat_ngram_size"
+        " prefix_file constraints | max_words begin_word end_symbols no_repeat_ngram_ignore"
+        " bad_words allow_symbols",
         "Batches and devices": "device precision max_tokens | capture config user_dir",
     }
 

@@ -19,6 +19,7 @@ from unitk.decoding.ensemble import Ensemble
 from unitk.decoding.fit import fill_up, round_to_grid
 from unitk.decoding.steps import reader
 from unitk.errors import NonFiniteError, UsageError
+from unitk.families.extraction.search import Clauses
 from unitk.kernels import capture, products
 from unitk.kernels.capture import LRUCache, Memory, Recorded
 from unitk.models import stack
@@ -117,6 +118,19 @@ def test_words_that_outputs_must_and_must_not_have(toy, recorder):
     assert_recording_changes_nothing(
         recorder, case, prompts, config, ([plain, wanted, begun, plain], rules)
     )
+
+
+def test_extracts_are_recorded(toy, recorder):
+    case, rng = toy.Case("cross", words=8), np.random.default_rng(1)
+    plain = Constraint(min_len=2, max_len=8)
+    each = []
+    for size in (9, 5, 12, 7):
+        follows = np.triu(rng.random((size + 1, size + 1)) < 0.4) | np.eye(size + 1, dtype=bool)
+        ids = np.append(rng.integers(8, size=size), case.end)
+        each.append(replace(plain, own=Clauses(ids, follows)))
+    config = replace(BEAM, extract=True, max_len=8)
+    how = each, WordRules()
+    assert_recording_changes_nothing(recorder, case, case.prompts(4), config, how)
 
 
 def test_an_ensemble_is_recorded(toy, recorder):

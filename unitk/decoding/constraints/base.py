@@ -6,6 +6,7 @@ import functools
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from unitk.data.files.lines import read_lines
 from unitk.decoding.config import GenerateConfig, length
@@ -32,6 +33,7 @@ class Constraint:
     min_len: int = 0  # fewest words of a blank
     max_len: int = 0  # most words of a blank
     apart: bool = False  # it does not begin inside a word
+    own: Any = None  # what only another search knows, which begins with `own.search(request)`
 
     def with_lengths(
         self, config: GenerateConfig, words: int, *, exactly: int | None = None, name: str = ""

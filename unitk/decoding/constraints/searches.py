@@ -32,6 +32,9 @@ def start(request: Request) -> Search:
         return Sampling(request)
     if request.config.diverse_beam_groups > 1:
         return Diverse(request)
+    if own := request.constraints.by_input[0].own:
+        found: Search = own.search(request)
+        return found
     phrases = any(constraint.phrases for constraint in request.constraints.by_input)
     return Constrained(request) if phrases else Search(request)
 
@@ -209,14 +212,6 @@ class Constrained(Search):
         last = self.state.blank[:, :beams] == self.state.last_blank
         lacking = ~self.met[:, :beams].all(2) & last
         gain_RV[:, self.protocol.end].masked_fill_(lacking.flatten(), -torch.inf)
-
-    def select(self, rows: Tensor) -> None:
-        """Keep only these inputs."""
-        super().select(rows)
-        self.phrases = self.phrases[rows]
-        self.sizes = self.sizes[rows]
-        self.met = self.met[rows]
-        self.begun = self.begun[rows]
 
 
 class Diverse(Search):

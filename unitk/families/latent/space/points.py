@@ -137,7 +137,7 @@ class LatentSpace:
         `on_step` follows the steps of the search.
         """
         config = make_config(GenerateConfig, options) if config is None else config
-        config.idle("has no effect: a point has no source", "key_phrases")
+        config.idle("has no effect: a point has no source", "key_phrases", "extract")
         for name in ("min_len", "max_len"):
             follows = slope(getattr(config, name)) > 0
             require(not follows, f"{flag(name)} must be a number: a point has no source to follow")

@@ -1,0 +1,1 @@
+"""Outputs that have clauses of their source and no other word (`--extract`)."""
