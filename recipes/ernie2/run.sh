@@ -34,18 +34,20 @@ echo "== 1/3 preprocess"
 once "$RUN/.data" unitk preprocess "${texts[@]/#/--input=}" --valid "$HELDOUT" --sentences punct --vocab unitk-base-en \
   --dest "$RUN/data" --overwrite
 number=$(tr , '\n' <<<"$OBJECTIVES" | wc -l)
-model=(--init-from unitk-base-en --arch.num-segments 4 --arch.num-tasks 16)
+embeddings=(--arch.num-segments 4 --arch.num-tasks 16)
+architecture=$(python3 "$recipes/scratch.py" unitk-base-en | sed -n '/^--arch/ { /num-segments\|num-tasks/! p }')
+mapfile -t fresh <<<"$architecture"
 for row in $ROWS; do
   echo "== 2/3 train: $row"
-  learning=multitask objectives=$OBJECTIVES steps=$STEPS begins=("${model[@]}")
+  learning=multitask objectives=$OBJECTIVES steps=$STEPS begins=(--init-from unitk-base-en)
   case $row in
     multitask | sequential | continual) learning=$row ;;
-    scratch) begins=(--arch modern_mini --arch.num-segments 4 --arch.num-tasks 16 --optimizer adamw) ;;
+    scratch) begins=("${fresh[@]}") ;;
     *) objectives=$row steps=$((STEPS / number)) ;;
   esac
-  once "$RUN/.$row" unitk train --task ernie2 --task.learning "$learning" --task.objectives "$objectives" "${begins[@]}" \
+  once "$RUN/.$row" unitk train --task ernie2 --task.learning "$learning" --task.objectives "$objectives" "${begins[@]}" "${embeddings[@]}" \
     --data "$RUN/data" --save-dir "$RUN/$row" --resume --block-size "$BLOCK" --batch-texts "$BATCH" --max-tokens 8192 \
-    --max-steps "$steps" --lr "$LR" --lr-schedule linear:warmup=0.1 --valid-every "$steps" --seed "$SEED" \
+    --optimizer adamw --max-steps "$steps" --lr "$LR" --lr-schedule linear:warmup=0.1 --valid-every "$steps" --seed "$SEED" \
     --precision "$PRECISION" --log-every 50 --writers none
 done
 echo "== 3/3 report"
