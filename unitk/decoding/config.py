@@ -179,7 +179,8 @@ class GenerateConfig(DiffusionConfig, SamplingConfig, RulesConfig, SearchConfig)
     training had one. Default: the limits used in training; none lifts them."""
     key_phrases: tuple[str, ...] = ()
     """Phrases such as "we propose": of a source, only the first sentence that has one of them is
-    read, or its first sentence if none has. Default: sources are read whole."""
+    read, or its first sentence if none has. An opening before the phrase and a comma is left out.
+    Default: sources are read whole."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

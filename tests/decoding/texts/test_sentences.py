@@ -194,12 +194,21 @@ PHRASES = ("we  propose", "This paper")
         ("Much is known. Here We\npropose more. We propose less.", "Here We propose more."),
         ("Much is known of this paper. Here we propose more.", "Much is known of this paper."),
         ("Much is known. Nothing is new.", "Much is known."),
+        ("All are slow. To this end, we  propose Élan.", "We propose Élan."),
+        ("So we, we propose, and we propose.", "We propose, and we propose."),
+        ("We propose one, this paper too.", "We propose one, this paper too."),
+        ("In this paper, we propose more.", "In this paper, we propose more."),
         ("no stop", "no stop"),
         ("", ""),
     ],
 )
 def test_the_sentence_that_says_what_matters(text, sentence):
     assert key_sentence(text, PHRASES) == sentence
+
+
+def test_phrases_of_any_case_and_width():
+    assert key_sentence("Ruhe. DIE  STRASSE (frei).", ["straße"]) == "DIE STRASSE (frei)."
+    assert key_sentence("One. A (b) c.", ["a (b)"]) == "A (b) c."
 
 
 def test_only_that_sentence_is_read(base):

@@ -6,6 +6,8 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
+import regex
+
 from unitk.data.files.documents import split_sentences
 from unitk.decoding.config import SEARCH_PRESETS, GenerateConfig
 from unitk.decoding.search import Hypothesis
@@ -22,16 +24,17 @@ WORD = re.compile(r"\w{4,}")
 def key_sentence(text: str, phrases: Sequence[str]) -> str:
     """The first sentence of a text that has one of the phrases, or its first one if none has.
 
-    Letter case makes no difference, and neither do line breaks and the width of blanks.
+    Letter case makes no difference, and neither do line breaks and the width of blanks. What comes
+    before the phrase is left out if a comma parts it from the phrase: "To this end, we propose X."
     """
-    key_phrases = [" ".join(phrase.casefold().split()) for phrase in phrases]
     sentences = split_sentences(" ".join(text.split()), "punct") or [""]
-    holding = (
-        sentence
-        for sentence in sentences
-        if any(phrase in sentence.casefold() for phrase in key_phrases)
-    )
-    return next(holding, sentences[0])
+    key_phrases = sorted((" ".join(phrase.split()) for phrase in phrases), key=len, reverse=True)
+    pattern = regex.compile("|".join(map(regex.escape, key_phrases)), regex.V1 | regex.IGNORECASE)
+    for sentence in sentences:
+        if found := pattern.search(sentence):
+            before, rest = sentence[: found.start()], sentence[found.start() :]
+            return rest[:1].upper() + rest[1:] if before.rstrip().endswith(",") else sentence
+    return sentences[0]
 
 
 def sentence_ends(text: str, *, grows: bool = False) -> list[int]:
