@@ -4,6 +4,7 @@ import gzip
 import lzma
 import os
 import zlib
+from pathlib import Path
 
 import pytest
 from packed_files import write
@@ -86,3 +87,14 @@ def test_too_long_a_line_is_refused_where_it_stands(tmp_path, monkeypatch):
 def test_unreadable_files_are_named(tmp_path):
     with pytest.raises(DataError, match="none.txt: No such file or directory"):
         list(read_pieces(tmp_path / "none.txt"))
+
+
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/urandom"])
+def test_a_device_without_an_end_is_refused(device):
+    """It would be copied until the disk is full."""
+    with pytest.raises(DataError, match=device):
+        list(read_lines(Path(device)))
+
+
+def test_the_empty_device_has_no_lines():
+    assert not [*read_lines(Path("/dev/null"))]

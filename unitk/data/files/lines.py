@@ -127,6 +127,10 @@ def _spool(path: Path, stdin: Any) -> IO[bytes]:
     """Copy a stream to a temporary file."""
     file = tempfile.TemporaryFile()
     with filling_temporary(), nullcontext(stdin) if stdin else path.open("rb") as stream:
+        start = stream.read(BLOCK)
+        if b"\0" in start and path.is_char_device():  # it may never end, as /dev/zero
+            raise DataError(f"{name_file(path)} is a device of binary data, not a text")
+        file.write(start)
         shutil.copyfileobj(stream, file, BLOCK)
         file.flush()
     return file
