@@ -250,7 +250,7 @@ def _check_text(path: Path, start: bytes) -> None:
     if not kind and 4 * max(even, odd) > min(len(start), 1000):
         kind = "UTF-16BE" if even > odd else "UTF-16LE" if even < odd else "binary data"
     cures = {of: f"; with a name that ends in {end} it is unpacked" for end, of in PACKED.items()}
-    cures["zip"] = "; save a spreadsheet as CSV UTF-8"
+    cures["zip"] = "; unpack it, or save a spreadsheet as CSV UTF-8"
     cure = f"; `iconv -f {kind} -t UTF-8` converts it" if "UTF" in kind else cures.get(kind, "")
     if kind:
         raise DataError(f"{name_file(path)} is {kind}, not UTF-8 text{cure}")
