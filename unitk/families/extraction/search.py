@@ -56,13 +56,13 @@ class Clauses:
         follows = find_jumps([vocab.model.text(index) for index in source.tolist()])
         return Clauses(np.append(source[: len(follows) - 1], end), follows)
 
-    def count_lengths(self, size: int) -> Ids:
+    def count_lengths(self, size: int) -> np.ndarray:
         """[n + 1, size + 1] how many lengths below k outputs can have from each token on."""
         possible = np.zeros((len(self.ids), size), bool)
         possible[-1, 0] = True
         for token in reversed(range(len(self.ids) - 1)):
             possible[token, 1:] = possible[self.follows[token + 1], :-1].any(0)
-        return np.pad(possible.cumsum(1), ((0, 0), (1, 0)))
+        return np.pad(possible.cumsum(1, dtype=np.int32), ((0, 0), (1, 0)))
 
 
 class Extractive(Search):
