@@ -127,6 +127,30 @@ def test_infill_takes_a_file_of_lines(glm, lines, tmp_path, monkeypatch):
     assert found[0].startswith("the The bade") and found[1] == ""
 
 
+@pytest.mark.parametrize("blank", ["__", "_____", "[mask]", "[Mask]", "<mask>"])
+def test_what_people_type_is_a_blank_where_blanks_are_filled(blank, glm, lines, tmp_path):
+    """By every door; the other characters stay. Elsewhere, it is what the text says."""
+    symbols, typed = MARKED[0], MARKED[0].replace("[MASK]", blank)
+    both = f"{symbols}  {typed}"
+    wanted = lines(glm, QUICK, "--infill", symbols) + lines(
+        glm, QUICK, "--infill", f"{symbols}  {symbols}"
+    )
+    assert lines(glm, QUICK, "--infill", typed) + lines(glm, QUICK, "--infill", both) == wanted
+    (tmp_path / f"in{blank[0]}__.txt").write_text(f"{typed}\n{both}\n")
+    assert lines(glm, f"--infill in{blank[0]}__.txt {QUICK}") == wanted
+    model = unitk.load(glm)
+    assert best(model.infill([typed, both], beam=3, max_len=5)) == wanted
+    assert "".join(lines(glm, f"--input in{blank[0]}__.txt {QUICK}")) != "".join(wanted)
+
+
+def test_what_people_type_is_the_blank_of_the_task(make_checkpoint):
+    options = "--arch.max-positions2 64 --task.mask-symbol gmask"
+    model = unitk.load(make_checkpoint("glm_infill", "glm_tiny", options))
+    texts = [f"the {blank} sat." for blank in ("___", "[gMASK]", "[MASK]")]
+    typed, own, other = (model.encode_blanks(text)[0].tolist() for text in texts)
+    assert typed == own != other
+
+
 def test_a_line_without_a_blank_is_named(glm, lines, tmp_path, monkeypatch):
     (tmp_path / "in.txt").write_text(f"{MARKED[0]}\nthe cat\n")
     with pytest.raises(DataError, match=r"in.txt, line 2: .*no blank.* 'the cat'; .*\[MASK\]"):

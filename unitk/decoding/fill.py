@@ -16,7 +16,7 @@ from unitk.errors import NonFiniteError, require
 from unitk.registry import register
 from unitk.slots import Ids, collate
 from unitk.tasks.base import Task
-from unitk.vocab.base import MARKS
+from unitk.vocab.base import MARKS, SYMBOLS, TYPED
 from unitk.vocab.scripts import UNSPACED
 
 NO_BLANK = regex.compile(UNSPACED, regex.V1)
@@ -77,6 +77,8 @@ def fill_in(task: Task, text: str, source: list[Ids], written: Ids) -> str:
     ids = task.join(source)
     positions = np.flatnonzero(task.blanks(ids)).tolist()
     out, *pieces = MARKS.split(text)
+    if len(pieces) != len(positions):  # blanks as people type them
+        out, *pieces = MARKS.split(TYPED.sub(SYMBOLS["mask"], text))
     if not len(blanks) or len(pieces) != len(positions):
         return task.text(source, written)
     by_position = dict(zip(blanks.tolist(), fills, strict=False))

@@ -178,7 +178,7 @@ class Generator(SourceEncoder):
     def infill(
         self, texts: str | Sequence[str], **options: Unpack[GenerateOptions]
     ) -> list[list[Output]]:
-        """The n best ways to fill every [MASK], [sMASK] and [gMASK] of each text.
+        """The n best ways to fill every [MASK], [sMASK], [gMASK] and ___ of each text.
 
         `options` are GenerateConfig's, but `lenpen` is `GenerateConfig.INFILL_LENPEN` unless given.
         """

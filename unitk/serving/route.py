@@ -244,7 +244,7 @@ def abilities(generator: Generator) -> dict[str, Any]:
         "max_source": task.trained.max_source,
         "searches": generator.protocol is not None,
         "alignment_layers": alignment_layers(generator),
-        "blank": generator.vocab.pieces([task.blank])[0] if task.infills else None,
+        "blank": generator.blank if task.infills else None,
         "form": task.form,
         "labels": list(task.trained.labels),
         "defaults": generator.defaults,

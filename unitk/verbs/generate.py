@@ -82,8 +82,8 @@ class Options(GenerateConfig):
     or `-`. In text a tab separates the parts of a source. `-` (standard input) and named pipes are
     answered line by line."""
     infill: str | None = None
-    """Text with [MASK]s to fill in, or a file of such lines (`-`: standard input). They are filled
-    one after the other."""
+    """Text with blanks to fill in, each a [MASK] or ___, or a file of such lines (`-`: standard
+    input). They are filled one after the other."""
     num_samples: Positive | None = None
     """Number of texts to write where nothing is given, drawn with the options of --sampling."""
     prefix_file: Path | None = None
@@ -357,9 +357,8 @@ def check_generate(parsed: config.Parsed) -> None:
 
 
 def infill_as_input(options: Options) -> Options:
-    """The options with --infill as the --input, if it is a file and no text with blanks."""
-    if not (file := options.infill) or inputs.has_mark(file):
-        return options
+    """The options with --infill as the --input, if it is a file and no text."""
+    file = options.infill or ""
     return replace(options, input=Path(file)) if file == "-" or os.path.exists(file) else options
 
 
@@ -376,7 +375,8 @@ def find_way(options: Options) -> str:
     got = f", got {' and '.join(chosen)}" if chosen else ""
     require(
         len(chosen) == 1,
-        f"give texts, or one of --input FILE, --infill TEXT, --interactive, --num-samples N{got}",
+        "give texts, or one of --input FILE, --infill TEXT|FILE, --interactive, "
+        f"--num-samples N{got}",
     )
     return chosen[0]
 

@@ -46,6 +46,9 @@ BLANKS = ("mask", "gmask", "smask")
 """Symbols that stand for a blank in a text."""
 MARKS = re.compile("|".join(re.escape(SYMBOLS[name]) for name in BLANKS))
 """A blank as a text has it."""
+TYPED = re.compile(r"_{2,}|\[[Mm]ask\]|<mask>|<MASK>")
+"""What else is typed for a blank in a text whose blanks are to be filled."""
+NO_BLANK = "--infill: there is no blank in {!r}; write one as ___, [MASK], [gMASK] or [sMASK]"
 SENTENCE_END = frozenset(".?!;:。？！；…\n")
 NORMALIZED = {"A": "a", "é": "e", "ﬁ": "fi"}
 """Texts that are others after a normalization: of case, of accents, of compatibility (NFKC)."""

@@ -26,7 +26,7 @@ from unitk.data.files.window import sentences_of
 from unitk.decoding.constraints.base import Constraint
 from unitk.errors import DataError, UsageError, amount, require, say
 from unitk.slots import Ids
-from unitk.vocab.base import BLANKS, SYMBOLS
+from unitk.vocab.base import MARKS, NO_BLANK, TYPED
 
 if TYPE_CHECKING:
     from unitk.decoding.generator import Generator
@@ -109,7 +109,11 @@ def _encode(
     items = []
     rows = zip(texts, sources, targets, strict=True)
     for number, (text, source, (target,)) in enumerate(rows, first):
-        marked = [generator.encode_marked(part) for part in text.parts if blanks != "none"]
+        marked = [
+            generator.encode_marked(part, typed=blanks == "all")
+            for part in text.parts
+            if blanks != "none"
+        ]
         fills = any(map(generator.has_blank, marked))
         if blanks == "all" and not fills and any(map(len, marked)):
             generator.encode_blanks(text.parts[0])  # its error says what lacks
@@ -202,19 +206,13 @@ def _try_line(block: Block, reader: readers.LineReader, fields: Fields | None) -
         return Input([""], error=str(error))
 
 
-def has_mark(text: str) -> bool:
-    """Whether a blank such as [MASK] is written in a text."""
-    return any(SYMBOLS[name] in text for name in BLANKS)
-
-
 def with_blanks(texts: list[Input]) -> list[Input]:
     """The texts, of which one has an `error` where no blank is written in it."""
-    known = ", ".join(SYMBOLS[name] for name in BLANKS)
     filled = []
     for text in texts:
-        if any(map(str.strip, text.parts)) and not any(map(has_mark, text.parts)):
-            lacks = f"there is no blank in {' '.join(text.parts)!r}; write one as {known}"
-            text = Input([""], error=f"--infill: {lacks}", where=text.where)
+        shown = " ".join(text.parts)
+        if shown.strip() and not (MARKS.search(shown) or TYPED.search(shown)):
+            text = Input([""], error=NO_BLANK.format(shown), where=text.where)
         filled.append(text)
     return filled
 
@@ -224,7 +222,7 @@ def warn_of_blanks(generator: Generator, all_groups: Iterator[list[Item]]) -> It
     warned = False
     for items in all_groups:
         for item in items:
-            if not warned and not item.fills and any(map(has_mark, item.text.parts)):
+            if not warned and not item.fills and any(map(MARKS.search, item.text.parts)):
                 how = "--infill fills blanks"
                 if not generator.task.infills:
                     how = f"task {generator.task.name} does not fill blanks"

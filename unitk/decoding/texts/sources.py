@@ -18,7 +18,7 @@ from unitk.decoding.texts.sentences import key_sentence
 from unitk.errors import DataError, UsageError, require, show_value
 from unitk.options.settings import plain
 from unitk.slots import Ids
-from unitk.vocab.base import BLANKS, SYMBOLS
+from unitk.vocab.base import BLANKS, NO_BLANK, SYMBOLS, TYPED
 
 if TYPE_CHECKING:
     from unitk.tasks.base import Task
@@ -139,15 +139,23 @@ class SourceEncoder:
     def encode_blanks(self, text: str) -> list[Ids]:
         """The ids of a text with blanks such as [MASK]; `UsageError` if it has none."""
         require(self.task.infills, f"--infill: task {self.task.name} does not fill blanks")
-        ids = self.encode_marked(text)
-        if not self.has_blank(ids):
-            known = ", ".join(SYMBOLS[name] for name in BLANKS)
-            raise UsageError(f"--infill: there is no blank in {text!r}; write one as {known}")
+        ids = self.encode_marked(text, typed=True)
+        require(self.has_blank(ids), NO_BLANK.format(text))
         return [ids]
 
-    def encode_marked(self, text: str) -> Ids:
-        """The ids of a text in which names such as [MASK] stand for symbols."""
+    def encode_marked(self, text: str, typed: bool = False) -> Ids:
+        """The ids of a text in which names such as [MASK] stand for symbols.
+
+        typed: so do a run of underscores and the like, for the task's blank.
+        """
+        text = TYPED.sub(self.blank, text) if typed else text
         return np.array(self.vocab.encode_marked(text), np.int64)
+
+    @property
+    def blank(self) -> str:
+        """The blank of the task's prompts as a text has it."""
+        symbols = self.vocab.symbols
+        return next(SYMBOLS[name] for name in BLANKS if symbols[name] == self.task.blank)
 
     def has_blank(self, ids: Ids) -> bool:
         """Whether a text has a blank that the task can fill."""

@@ -308,19 +308,21 @@ const WAYS = [
   "The [MASK] of the city was built in the [MASK] century.", "He wrote a [MASK] to his mother.",
 ];
 
+/** A blank in a text whose blanks are to be filled, as the server reads it. */
+const BLANK = /\[MASK\]|\[gMASK\]|\[sMASK\]|_{2,}|\[[Mm]ask\]|<mask>|<MASK>/;
+
 function fill(name, task, limits) {
   const blank = task.blank;
   // a decoder that fills one run of blanks has a source beside it
   const ways = task.alignment_layers ? ["The [MASK] sat on the table.", "He wrote a [MASK] to his mother."] : WAYS;
   const section = panel("fill", async ({text, beam, max_len}, answer, signal) => {
-    const source = text.replace(/\[mask\]|<mask>|_{2,}/gi, () => blank);
-    if (!["[MASK]", "[gMASK]", "[sMASK]", blank].some(one => source.includes(one))) {
+    if (!BLANK.test(text)) {
       throw new Error("There is no blank in the text. Write ___ where a word is missing, or press “Insert a blank”.");
     }
     const search = beam ? {beam, nbest: beam, max_len} : {max_len};
-    const {outputs: [every]} = await answered("infill", {task: name, texts: [source], ...search}, signal);
-    const outputs = readable(every), long = source.length > 300;
-    const written = (one, i) => filled(one.text, source, blank, !long || i === 0);
+    const {outputs: [every]} = await answered("infill", {task: name, texts: [text], ...search}, signal);
+    const outputs = readable(every), long = text.length > 300;
+    const written = (one, i) => filled(one.text, text, BLANK, !long || i === 0);
     const about = "How the model's preference divides between these texts. Marked words were filled in; texts that repeat a word stand last.";
     answer.replaceChildren(...alternatives(outputs, {bar: shares(outputs), head: "Preference", about, written}));
     return kept(outputs);
