@@ -318,6 +318,10 @@ def build_config(cls: type, given: Settings, prefix: str = "", preset: Any = Non
     values: dict[str, Any] = {}
     for option in options(cls):
         if (key := prefix + option.name) in given:
+            lacks = None in given[key].words and option.type is not bool
+            require(
+                not lacks, f"{flag(key)} needs a value: {option.brief or type_name(option.type)}"
+            )
             values[option.name] = value_of(given[key], option.type, flag(key))
     if preset is not None:
         return replace(preset, **values)
