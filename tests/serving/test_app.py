@@ -28,6 +28,7 @@ from unitk.serving.config import Limits  # noqa: E402
 from unitk.serving.requests import Service  # noqa: E402
 from unitk.serving.route import routes  # noqa: E402
 from unitk.tasks.seq2seq import Seq2Seq  # noqa: E402
+from unitk.vocab.base import MARKS, TYPED  # noqa: E402
 
 TEXTS = ["It was a cold night", "The door", "She"]
 
@@ -146,6 +147,9 @@ def test_other_verbs_are_those_of_python(serve, mini):
         ("/generate", {"texts": ["", "She"], "beam": 1, "max_len": 3}),
     )
     assert answered(infill) == texts_of(mini["glm_infill"].infill(blanks, **options))
+    typed = [text.replace("[MASK]", "___") for text in blanks]
+    [again] = ask(serve(), ("/infill", {"texts": typed, **options}))
+    assert answered(again) == answered(infill)
     each = [one["log_prob"] for one in score.json()["outputs"]]
     wanted = [one.hypothesis.log_prob for one in mini["lm"].score(**scored)]
     np.testing.assert_allclose(each, wanted, rtol=1e-5)
@@ -462,7 +466,7 @@ def test_addresses(serve):
     assert model.json()["tasks"]["glm_infill"]["blank"] == "[MASK]"
     assert model.json()["tasks"]["lm"]["verbs"] == ["embed", "generate", "score", "show"]
     assert lost.status_code == 404 and "/infill" in lost.json()["error"]
-    assert got.status_code == 405 and "takes POST, not GET" in got.json()["error"]
+    assert got.status_code == 405 and "must be POST, got GET" in got.json()["error"]
     ask(server, ("/embed", {"texts": "a"}), ("/embed", {}))
     [metrics] = ask(server, ("/metrics", None))
     assert 'unitk_requests_total{verb="embed",status="200"} 1' in metrics.text
@@ -495,6 +499,54 @@ def test_metrics_count_the_tokens_of_fills_and_of_walks(mini, vae):
         assert f'unitk_tokens_total{{verb="{verb}",kind="written"}} {written}\n' in metrics.text
 
 
+def test_a_refusal_does_not_repeat_a_long_request(serve):
+    long = "x" * 10_000
+    found = ask(
+        serve(),
+        (f"/{long}", None),
+        (f"/{long}", {}),
+        (f"/v1/models/{long}", {}),
+        (f"/v1/models/{long}", None),
+        ("/generate", {"texts": "a", long: 1}),
+        ("/generate", {"texts": "a", "task": long}),
+    )
+    assert [one.status_code for one in found] == [404, 404, 405, 404, 400, 400]
+    assert all(len(one.content) < 1200 for one in found)
+
+
+@pytest.mark.parametrize(
+    "headers, wrong",
+    [
+        ({"content-type": "application/json"}, None),
+        ({"content-type": 'Application/JSON; a=b;charset="UTF-8"'}, None),
+        ({"content-type": "application/json ; charset=utf8; a=b"}, None),
+        ({"content-encoding": "Identity"}, None),
+        ({"content-type": "application/json; charset=latin-1"}, "content-type must be .* UTF-8"),
+        ({"content-type": "application/json; a=b; Charset=UTF-16"}, "got '.*UTF-16'"),
+        ({"content-type": "application/jsonl"}, "must be application/json .*'application/jsonl'"),
+        ({"content-type": "x" * 9999}, "content-type"),
+        *(
+            ({"content-encoding": name}, f"content-encoding must be identity.*, got '{name}'")
+            for name in ("gzip", "x-unknown", "gzip, identity", "identity, identity")
+        ),
+    ],
+)
+def test_a_body_that_is_not_plain_json_is_refused_by_its_headers(headers, wrong, serve):
+    async def main():
+        transport = httpx.ASGITransport(app := (server := serve()).app())
+        given = {"content-type": "application/json"} | headers
+        async with (
+            server.lifespan(app),
+            httpx.AsyncClient(transport=transport, base_url="http://x") as client,
+        ):
+            return await client.post("/embed", content=b'{"texts": "a"}', headers=given)
+
+    found = asyncio.run(main())
+    assert found.status_code == (415 if wrong else 200), found.text
+    assert wrong is None or re.search(wrong, found.json()["error"])
+    assert len(found.text) < 300 or not wrong
+
+
 def test_a_form_of_another_site_is_refused(serve):
     async def main():
         transport = httpx.ASGITransport(serve().app())
@@ -519,6 +571,8 @@ def test_the_page_needs_nothing_from_elsewhere(serve):
     # each part of the page is shown by the script, and what the script asks for is served
     panels = re.findall(r'panel\("(\w+)"', script.text)
     assert sorted(panels) == sorted(re.findall(r'<section id="(\w+)" hidden>', page.text)) != []
+    # it marks the blanks that the server reads
+    assert f"const BLANK = /{MARKS.pattern}|{TYPED.pattern}/;" in script.text
     asked = set(re.findall(r'(?:ask|answered)\("([\w/]+)"', script.text))
     assert asked and asked <= {*routes(), "models", "health"}
 

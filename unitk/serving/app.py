@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from unitk.api import drawing
@@ -52,6 +53,15 @@ HELD = 2  # batches whose slots all searches may hold together
 PIECE = 65_536  # bytes of an answer that are sent at a time
 LONGEST = 1000
 """The most characters of an error, which quotes the request."""
+READ = {
+    # no page of another site can send it
+    "content-type": (
+        'application/json *(;(?! *charset)[^;]*|; *charset="?utf-?8"? *)*',
+        "application/json in UTF-8",
+    ),
+    "content-encoding": ("(identity)?", "identity: it is read as it is"),
+}
+"""Header of a request -> a pattern of what it may be, and how errors say that."""
 T = TypeVar("T")
 
 
@@ -80,15 +90,14 @@ class Server:
 
     def app(self) -> Application:
         """The application, which any ASGI server can run."""
-        get = {"/health": self.health, "/metrics": self.metrics}
+        get: dict[str, Any] = dict.fromkeys(FILES, self.page)
+        get |= {"/health": self.health, "/metrics": self.metrics}
         get |= {"/model": self.model, "/models": self.models}
-        paths: list[BaseRoute] = [Route(path, self.page, methods=["GET"]) for path in FILES]
-        paths += [Route(path, answer, methods=["GET"]) for path, answer in get.items()]
+        for name, listing in listings().items():
+            get[f"/{name}"] = get[f"/{name}/{{name:path}}"] = partial(self.tell, listing)
+        paths = [Route(path, answer) for path, answer in get.items()]
         for verb in routes():
             paths.append(Route(f"/{verb}", partial(self.count_request, verb), methods=["POST"]))
-        for name, listing in listings().items():
-            for path in (f"/{name}", f"/{name}/{{name:path}}"):
-                paths.append(Route(path, partial(self.tell, listing), methods=["GET"]))
         handlers: Any = {HTTPException: answer_refusal, Exception: answer_failure}
         app = Starlette(routes=paths, exception_handlers=handlers, lifespan=self.lifespan)
         return Observed(Keys(app, self.keys) if self.keys else app, self.figures, self.write)
@@ -263,9 +272,10 @@ class Server:
     async def body(self, request: Request, claim: Claim) -> bytes:
         """The body of a request, read up to the limits of its size and of the work."""
         limit = self.limits.max_body
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json":  # which no page of another site can send
-            raise HTTPException(415, f"content-type must be application/json, got {kind[:99]!r}")
+        for name, (pattern, needed) in READ.items():
+            given = request.headers.get(name, "")
+            if not re.fullmatch(pattern, given, re.I):
+                raise HTTPException(415, f"{name} must be {needed}, got {given[:99]!r}")
         body = bytearray()
         size = int(request.headers.get("content-length", 0))
         too_large = HTTPException(413, f"the request has more than {limit} bytes")
@@ -338,17 +348,19 @@ async def wait_for_hang_up(request: Request) -> None:
 
 async def answer_refusal(request: Request, error: HTTPException) -> Response:
     """An error as json; of an address that there is not, those there are."""
-    message = error.detail if len(error.detail) <= LONGEST else f"{error.detail[:LONGEST]}..."
+    path = request.url.path
+    headers = dict(error.headers or {})
+    message = error.detail
     if error.status_code == 404:
         known = ", ".join([*GETS, *(f"/{name}" for name in (*listings(), *routes()))])
-        message = f"there is no address {request.url.path} (known: {known})"
+        message = f"the address must be one of {known}, got {path}"
     if error.status_code == 405:
-        allowed = (error.headers or {}).get("Allow", "")
-        message = f"{request.url.path} takes {allowed}, not {request.method}"
-    headers = dict(error.headers or {}) | ({"Retry-After": "1"} if error.status_code == 503 else {})
-    return shape_refusal(
-        request.url.path, error.status_code, message, headers, error=error.__cause__
-    )
+        message = f"the method must be {headers['Allow']}, got {request.method} {path}"
+    if error.status_code == 503:
+        headers["Retry-After"] = "1"
+    if len(message) > LONGEST:
+        message = f"{message[:LONGEST]}..."
+    return shape_refusal(path, error.status_code, message, headers, error.__cause__)
 
 
 async def answer_failure(request: Request, error: Exception) -> Response:

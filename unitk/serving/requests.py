@@ -71,20 +71,18 @@ class Service:
                 near = f"; use {route.takes[0]}" if name in INPUTS else nearest(name, names)
                 raise UsageError(f"/{verb} has no field {name!r}{near} (known: {', '.join(names)})")
         task = self._task(verb, body.get("task"))
-        several = {
-            option.name for option in fields(route.Options) if isinstance(option.default, tuple)
-        }
-        for key in body:
-            single = key not in options or not isinstance(body[key], list)
-            require(single or key in several, f"{key} must be one value, got a list")
+        for option in fields(route.Options):
+            single = not isinstance(body.get(option.name), list)
+            several = isinstance(option.default, tuple)
+            require(single or several, f"{option.name} must be one value, got a list")
         # through the grammar of the command line, which knows types and choices
-        texts = {key: argument_text(body[key], key) for key in body if key in options}
+        texts = {key: argument_text(body[key], key) for key in options if key in body}
         used = route.fill_defaults(self.tasks[task].defaults, body)
         # of what a request leaves out, the server grants as much as it allows
         lowered = self._lower_limits(route.Options, used)
         used = {key: value for key, value in used.items() if key not in lowered}
-        left_out = {key: value for key, value in (used | lowered).items() if key not in body}
-        texts |= {key: argument_text(value, key) for key, value in left_out.items()}
+        values = used | lowered | texts
+        texts = {key: argument_text(value, key) for key, value in values.items()}
         with naming_defaults(used):
             config = resolve(route.Options, Settings.of_texts(texts, Origin.FLAG)).main
             if "max_tokens" in {option.name for option in fields(route.Options)}:
