@@ -520,7 +520,7 @@ def generator_config():
         ("--infill [MASK] --input-format text", UsageError, "--input-format has no effect"),
         ("--input . --input-format text", UsageError, "--input-format and --source-field have"),
         ("--input in.txt --squad-source {answer}{passage}", UsageError, "no effect on text"),
-        ("--infill nothing", UsageError, r"no blank in 'nothing'; write one as \[MASK\]"),
+        ("--infill nothing", UsageError, r"no blank in 'nothing'; write one as ___, \[MASK\]"),
         ("--input missing.txt", DataError, "missing.txt: No such file"),
         ("--input in.md --source-field a", UsageError, "--source-field has no effect on in.md"),
         ("--input in.txt --output no/out", UsageError, "--output no/out: cannot write into"),

@@ -216,8 +216,11 @@ class Generation:
     @cached_property
     def for_blanks(self) -> Options:
         """The options for texts with blanks, which have none of the checkpoint's generate.yaml."""
-        own = [name for name, it in self.settings.items() if it.origin == Origin.CHECKPOINT]
-        plain = {name: getattr(GenerateConfig, name) for name in own}
+        plain = {
+            name: getattr(GenerateConfig, name)
+            for name, setting in self.settings.items()
+            if setting.origin == Origin.CHECKPOINT
+        }
         if not self.settings.given("lenpen"):
             plain["lenpen"] = GenerateConfig.INFILL_LENPEN
         return replace(self.chosen, **plain)

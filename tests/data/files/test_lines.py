@@ -1,5 +1,6 @@
 """Files as lines: packed, damaged, too long, or no text."""
 
+import bz2
 import gzip
 import lzma
 import os
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 from packed_files import write
 
-from unitk.data.files.lines import BLOCK, read_lines, read_pieces
+from unitk.data.files.lines import BLOCK, read_lines, read_pieces, read_text
 from unitk.errors import DataError
 
 
@@ -22,6 +23,21 @@ def test_gzip_of_several_members_with_padding(tmp_path):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("unitk.data.files.lines.BLOCK", size)
             assert list(read_lines(path)) == ["one", "two"]
+
+
+@pytest.mark.parametrize("name", ["x.json", "x.json.gz", "x.json.bz2", "x.json.xz"])
+def test_what_is_read_as_a_whole_is_unpacked_up_to_a_bound(name, tmp_path, monkeypatch):
+    """No more of a packed file is in memory, whatever it would become; a plain one has a size."""
+    pack = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+    pack_of_name = pack.get((path := tmp_path / name).suffix, bytes)
+    monkeypatch.setattr("unitk.data.files.lines.WHOLE", 3 * BLOCK)
+    for size in (3 * BLOCK, 20 * BLOCK):
+        path.write_bytes(pack_of_name(b"[" + b" " * (size - 2) + b"]"))
+        if size > 3 * BLOCK and path.suffix in pack:
+            with pytest.raises(DataError, match=f"{name}: more than 3,145,728 bytes unpacked"):
+                read_text(path)
+        else:
+            assert len(read_text(path)) == size
 
 
 @pytest.mark.parametrize("name", ["x.txt", "x.gz"])

@@ -28,6 +28,7 @@ BLOCK = 1 << 20
 """Bytes of text parsed at a time. Shards are made of whole blocks, so it is the same everywhere."""
 RECORDS_IN_BLOCK = 2000  # of files that are not read by bytes
 LONGEST = 16 << 20  # bytes of a line; to encode one takes forty times as much memory
+WHOLE = 1 << 30  # unpacked bytes of a packed file that is read as a whole
 RECORDS = "unitk-records-"
 """How a temporary folder begins that has records of a Python program as files."""
 STDIN = Path("-")
@@ -215,7 +216,7 @@ def blocks(path: Path, end: str | None = None, base: int = 0) -> Iterator[Block]
             waiting.append(piece)
             size += len(piece)
             if size > LONGEST:
-                line += sum(waiting_part.count(b"\n") for waiting_part in waiting)
+                line += b"".join(waiting).count(b"\n")
                 raise DataError(
                     f"{name_file(path)}, line {line}: "
                     f"longer than {LONGEST >> 20} MB; break it into several lines"
@@ -225,7 +226,7 @@ def blocks(path: Path, end: str | None = None, base: int = 0) -> Iterator[Block]
         yield Block(path, line, base + at, fresh, data)
         waiting = [piece[cut:]]
         size = len(piece) - cut
-        line = line + data.count(b"\n")
+        line += data.count(b"\n")
         at = after
         fresh = _ends_document(data, end, fresh)
     if (data := b"".join(waiting)) not in (b"", b"\xef\xbb\xbf"):  # a mark is no line
@@ -236,9 +237,10 @@ def _ends_document(data: bytes, end: str | None, fresh: bool) -> bool:
     """Whether a document ends after some lines; they begin a `fresh` one or go on with another."""
     if end is None:
         return True
+    text = data.decode("utf-8", "replace")
     if not end:
-        return not data[data.rfind(b"\n", 0, -1) + 1 :].decode("utf-8", "replace").strip()
-    text = data.decode("utf-8", "replace").rstrip()
+        return not text[text.rfind("\n", 0, -1) + 1 :].strip()
+    text = text.rstrip()
     return text.endswith(end) if text else fresh
 
 
@@ -313,7 +315,15 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def read_text(path: Path) -> str:
-    """The whole text of a file that cannot be read in blocks."""
-    data = b"".join(piece for piece, _ in read_pieces(path))
-    _check_text(path, data)
-    return _decode(Block(path, 1, 0, True, data))
+    """The whole text of a file that cannot be read in blocks.
+
+    Raises DataError for a packed one of more than `WHOLE` bytes, as no name tells its size.
+    """
+    data = bytearray()
+    for piece, _ in read_pieces(path):
+        data += piece
+        if len(data) > WHOLE and compression_of(path) in UNPACK:
+            raise DataError(f"{path}: more than {WHOLE:,} bytes unpacked; unpack it yourself")
+    block = Block(path, 1, 0, True, bytes(data))
+    _check_text(path, block.data)
+    return _decode(block)

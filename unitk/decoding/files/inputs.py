@@ -103,12 +103,11 @@ def groups(
 def _encode(
     generator: Generator, first: int, texts: Sequence[Input], blanks: Blanks, limit: int | None
 ) -> list[Item]:
-    focus = [text.focus for text in texts]
-    sources = generator.sources([text.parts for text in texts], limit, focus)
+    parts = [text.parts for text in texts]
+    sources = generator.sources(parts, limit, [text.focus for text in texts])
     targets = generator.encode([[text.target or ""] for text in texts])
-    items = []
-    rows = zip(texts, sources, targets, strict=True)
-    for number, (text, source, (target,)) in enumerate(rows, first):
+    items = list[Item]()
+    for text, source, (target,) in zip(texts, sources, targets, strict=True):
         marked = [
             generator.encode_marked(part, typed=blanks == "all")
             for part in text.parts
@@ -118,12 +117,14 @@ def _encode(
         if blanks == "all" and not fills and any(map(len, marked)):
             generator.encode_blanks(text.parts[0])  # its error says what lacks
         ids_of_target = None if text.target is None else target
-        items.append(Item(number, text, marked if fills else source, ids_of_target, fills=fills))
+        ids = marked if fills else source
+        items.append(Item(first + len(items), text, ids, ids_of_target, fills=fills))
     return items
 
 
 def _of_pair(generator: Generator, number: int, source: list[Ids], target: Ids) -> Item:
-    text = Input(list(map(generator.vocab.decode, source)), generator.vocab.decode(target))
+    decode = generator.vocab.decode
+    text = Input([*map(decode, source)], decode(target))
     return Item(number, text, source, target)
 
 

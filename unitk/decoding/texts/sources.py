@@ -154,8 +154,8 @@ class SourceEncoder:
     @property
     def blank(self) -> str:
         """The blank of the task's prompts as a text has it."""
-        symbols = self.vocab.symbols
-        return next(SYMBOLS[name] for name in BLANKS if symbols[name] == self.task.blank)
+        spelling = {self.vocab.symbols[name]: SYMBOLS[name] for name in BLANKS}
+        return spelling[self.task.blank]
 
     def has_blank(self, ids: Ids) -> bool:
         """Whether a text has a blank that the task can fill."""
@@ -201,8 +201,9 @@ def split_parts(texts: Any, name: str = "texts") -> list[Sequence[str]]:
         parts = _items(text)
         wrong = [part for part in parts if not isinstance(part, str)]
         if wrong or not parts:
-            given = show_value([*wrong, parts][0])
-            raise UsageError(f"{name}: text {number} must be a string, got {given}")
+            raise UsageError(
+                f"{name}: text {number} must be a string, got {show_value([*wrong, parts][0])}"
+            )
         split.append(parts)
     return split
 
