@@ -86,6 +86,19 @@ def test_signals_are_passed_on(name, code, tmp_path, capfd):
     assert name in capfd.readouterr().err
 
 
+def test_a_stopped_process_saves_and_ends_as_the_others(tmp_path):
+    """Whether a signal comes, or another process fails."""
+    stops = f"trap 'touch {tmp_path}/$$; exit 143' TERM; kill -STOP $$"
+    for received, others in (([signal.SIGTERM], ["sleep 60"]), ([], ["exit 3"])):
+        child, *_ = children = shell(stops, *others)
+        while Path(f"/proc/{child.pid}/stat").read_text().split()[2] != "T":
+            time.sleep(0.02)
+        begun = time.monotonic()
+        watch_processes(children, received, 60)
+        assert child.returncode == 143 and (tmp_path / str(child.pid)).exists()
+        assert time.monotonic() < begun + 30
+
+
 def test_what_does_not_heed_a_signal_is_killed(tmp_path, capfd):
     children = shell("trap '' TERM; sleep 60")
     time.sleep(0.3)

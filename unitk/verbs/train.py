@@ -168,6 +168,8 @@ def watch_processes(
         for child in running.values():
             for number in signals:
                 child.send_signal(number)
+            if signals:
+                child.send_signal(signal.SIGCONT)  # it may be stopped (SIGSTOP)
             if now > limit:
                 child.kill()
         if signals:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -53,16 +54,29 @@ def is_over(group):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "whole"),
-    [("SIGINT", True), ("SIGINT", False), ("SIGTERM", False), ("SIGKILL", False)],
+    ("name", "whole", "stops"),
+    [
+        ("SIGINT", True, False),
+        ("SIGINT", False, False),
+        ("SIGTERM", False, False),
+        ("SIGTERM", False, True),
+        ("SIGKILL", False, False),
+    ],
 )
-def test_a_signal_ends_all_and_each_run_is_saved(name, whole, tmp_path, toy_data):
-    """Ctrl-C in a terminal is sent to all processes, another signal to the first one."""
+def test_a_signal_ends_all_and_each_run_is_saved(name, whole, stops, tmp_path, toy_data):
+    """Ctrl-C in a terminal is sent to all processes, another signal to the first one.
+
+    A process that is stopped ends, too.
+    """
     given = words(tmp_path, toy_data, 10**6)
     program = [sys.executable, "-c", PROGRAM.format(given)]
     done = subprocess.Popen(program, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
         wait_until(lambda: have_begun(tmp_path / "one", tmp_path / "other"))
+        if stops:
+            for pid in Path(f"/proc/{done.pid}/task/{done.pid}/children").read_text().split():
+                if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    os.kill(int(pid), signal.SIGSTOP)
         send = os.killpg if whole else os.kill
         send(done.pid, signal.Signals[name])
         done.wait(60)

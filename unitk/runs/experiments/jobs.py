@@ -148,7 +148,7 @@ def train_all(jobs: Sequence[TrainingJob], at_a_time: int) -> None:
                 over.check()
     finally:  # a signal, or a run that failed: the others save what they have
         for one in running:
-            one.process.terminate()
+            one.end()
         for one in running:
             one.process.join()
 
@@ -170,6 +170,12 @@ class _Trainer:
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
             told.close()  # or the end of the process would not end the pipe
+
+    def end(self) -> None:
+        """Have the run saved and the process end, also if it is stopped (SIGSTOP)."""
+        self.process.terminate()
+        if self.process.exitcode is None and self.process.pid is not None:
+            os.kill(self.process.pid, signal.SIGCONT)
 
     def check(self) -> None:
         """Raise what ended the run early, once the process is over."""
