@@ -508,12 +508,12 @@ def generator_config():
         (
             "--max-len 5",
             UsageError,
-            "give texts, or one of --input FILE, --infill TEXT",
+            r"give texts, --input FILE, --infill TEXT\|FILE, .* got",
         ),
         (
             "--input in.txt --infill [MASK]",
             UsageError,
-            "give texts, or one of --input FILE, --infill TEXT",
+            r"give texts, --input FILE, --infill TEXT\|FILE, .* got",
         ),
         ("--infill [MASK] --truncate", UsageError, "--truncate .*with --infill"),
         ("--infill [MASK] --max-source-len 9", UsageError, "--max-source-len .*with --infill"),

@@ -216,11 +216,8 @@ class Generation:
     @cached_property
     def for_blanks(self) -> Options:
         """The options for texts with blanks, which have none of the checkpoint's generate.yaml."""
-        plain = {
-            name: getattr(GenerateConfig, name)
-            for name, setting in self.settings.items()
-            if setting.origin == Origin.CHECKPOINT
-        }
+        own = [name for name, it in self.settings.items() if it.origin == Origin.CHECKPOINT]
+        plain = {name: getattr(GenerateConfig, name) for name in own}
         if not self.settings.given("lenpen"):
             plain["lenpen"] = GenerateConfig.INFILL_LENPEN
         return replace(self.chosen, **plain)
@@ -375,12 +372,8 @@ def find_way(options: Options) -> str:
         "--num-samples": options.num_samples is not None,
     }
     chosen = [name for name, is_chosen in ways.items() if is_chosen]
-    got = f", got {' and '.join(chosen)}" if chosen else ""
-    require(
-        len(chosen) == 1,
-        "give texts, or one of --input FILE, --infill TEXT|FILE, --interactive, "
-        f"--num-samples N{got}",
-    )
+    ask = "give texts, --input FILE, --infill TEXT|FILE, --interactive or --num-samples N"
+    require(len(chosen) == 1, f"{ask}, got {' and '.join(chosen) or 'none'}")
     return chosen[0]
 
 
