@@ -99,6 +99,20 @@ def test_shares_are_those_of_the_update_in_a_run_of_epochs(judge, runs, toy_data
         assert found["loss"] == pytest.approx(event["valid/loss"], rel=1e-6)
 
 
+def test_tasks_that_cut_texts_differently_have_counts_of_their_own(judge, runs, toy_data):
+    words = f"--arch bert_tiny --block-size 64 --data {toy_data / 'text'} {COMMON}"
+    for name, tasks in {
+        "cut-pairs": "--task mlm --task.nsp on",
+        "cut-alone": "--task lm --blocks line",
+        "cut-both": "--task mlm=0.5 --task.mlm.nsp on --task lm=0.5 --blocks line",
+    }.items():
+        train(f"{tasks} {words} --save-dir {runs / name}".split())
+    found = judge("cut-both")
+    counts = [judge(f"cut-{name}")["texts"] for name in ("pairs", "alone")]
+    assert [found["mlm/texts"], found["lm/texts"]] == counts and counts[0] != counts[1]
+    assert "texts" not in found
+
+
 def test_an_objective_is_what_validation_found(judge, runs):
     events = map(json.loads, (runs / "lm" / "log.jsonl").read_text().splitlines())
     (valid,) = [event for event in events if event["kind"] == "valid"]
@@ -305,6 +319,7 @@ def test_a_bound_is_the_mean_over_draws(judge, runs, toy_data, name):
 
 def test_of_a_mixture_the_bound_alone_varies_with_the_draws(judge):
     one, two = (judge("both", f"--draws {n}") for n in (1, 2))
+    assert one["texts"] == two["texts"] == 60  # whatever reads them, and however often
     assert two["lm/lm/nll"] == pytest.approx(one["lm/lm/nll"], rel=1e-6)
     second = 2 * two["mdlm/bound/nll"] - one["mdlm/bound/nll"]
     error = abs(second - one["mdlm/bound/nll"]) / 2  # of two draws

@@ -48,11 +48,14 @@ class Objective(CorpusEvaluation):
         if self.draws is not None and not setup.bounds:
             raise UsageError("--draws has no effect: the checkpoint has no latent")
         # where nothing is drawn, a second pass would find the same
-        texts = setup.num_texts
+        texts = setup.texts_of_tasks
         draws = (self.draws or 8) if setup.bounds else 1
-        with progress(texts * draws) as report:
+        with progress(sum(texts.values()) * draws) as report:
             figures = objective(setup, self.max_tokens, report, draws)
-        return Judged({"texts": texts} | figures, [f"{'texts':<24}{texts}", *figure_lines(figures)])
+        counts = {f"{name}/texts": count for name, count in texts.items()}
+        if len({*texts.values()}) == 1:  # tasks may cut texts each in its own way
+            counts = {"texts": max(texts.values())}
+        return Judged(counts | figures, figure_lines(counts | figures))
 
 
 @contextmanager

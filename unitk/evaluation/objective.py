@@ -50,12 +50,12 @@ class Setup:
     bf16: bool
 
     @property
-    def num_texts(self) -> int:
-        """The number of texts that are read; each counts once for every task."""
+    def texts_of_tasks(self) -> dict[str, int]:
+        """The number of texts that each task reads; of one that is not mixed, the name is empty."""
         examples = self.data.train
         rows = self.parsed.main.stateful_rows or 1  # which are equally long
-        parts = examples.parts.values() or [examples]
-        return sum(len(part.bounds(0)) // rows * rows for part in parts)
+        parts = examples.parts or {"": examples}
+        return {name: len(part.bounds(0)) // rows * rows for name, part in parts.items()}
 
     @property
     def bounds(self) -> bool:
