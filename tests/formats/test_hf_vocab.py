@@ -139,3 +139,19 @@ def test_a_decoder_that_begins_with_the_end_comes_in(hf, kit, tmp_path):
     assert (task.start, task.vocab.sep, task.vocab.pad) == ([1], 1, 0)
     (tmp_path / "config.json").write_text(json.dumps(config | {"decoder_start_token_id": 9}))
     assert unitk.load(tmp_path, format="hf").task.start == [9]
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "bart", "albert", "xlnet", "gpt2", "t5"])
+def test_symbols_are_those_of_the_model_type_also_if_it_is_left_out(hf, kit, tmp_path, kind):
+    """As in folders of 2019: the class in `architectures`, or the tensors, tell it."""
+    made(hf, kit, tmp_path, kind, "plain", "slow")
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        (tmp_path / name).unlink(missing_ok=True)
+    config = tmp_path / "config.json"
+    found = []
+    for key in ("", "model_type", "architectures"):
+        given = json.loads(config.read_text())
+        given.pop(key, None)
+        config.write_text(json.dumps(given))
+        found.append(open_vocab(kit.to_unitk("hf", tmp_path, tmp_path / f"u{key}")).symbols)
+    assert found[1:] == found[:1] * 2

@@ -79,12 +79,13 @@ def open_vocab(path: Path) -> Vocab:
     )
 
 
-def open_beside(folder: Path, file: Path | None = None) -> Vocab:
+def open_beside(folder: Path, file: Path | None = None, kind: str = "") -> Vocab:
     """Open the vocabulary of a folder of transformers, as all of its files say.
 
-    With `file`, the pieces are those of a file elsewhere.
+    With `file`, the pieces are those of a file elsewhere. `kind` is the model type, if config.json
+    has none.
     """
-    return adopt(*open_released(folder, SYMBOLS, file))
+    return adopt(*open_released(folder, SYMBOLS, file, kind))
 
 
 def is_released(path: Path) -> bool:
@@ -95,15 +96,15 @@ def is_released(path: Path) -> bool:
 
 
 def open_released(
-    folder: Path, spellings: Mapping[str, str], file: Path | None = None
+    folder: Path, spellings: Mapping[str, str], file: Path | None = None, kind: str = ""
 ) -> tuple[VocabModel, dict[str, int] | None]:
     """The model of a folder's vocabulary, and the ids of its symbols by unitk's names.
 
-    `spellings` are those of unitk's symbols. With `file`, the pieces are those of that file. The
-    ids are None if the model itself knows its symbols. Raises a `DataError` that names file and
+    `spellings` are those of unitk's symbols; `file` and `kind` as in `open_beside`. The ids are
+    None if the model itself knows its symbols. Raises a `DataError` that names file and
     field where files disagree.
     """
-    files = TokenizerFiles(folder, file)
+    files = TokenizerFiles(folder, file, kind)
     if files.is_ours:
         return _open_ours(files), None
     if files.merged is not None:

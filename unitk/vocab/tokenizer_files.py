@@ -69,15 +69,18 @@ class Token:
 
 
 class TokenizerFiles:
-    """The files about a tokenizer in a folder. What is read is checked."""
+    """The files about a tokenizer in a folder. What is read is checked.
 
-    def __init__(self, folder: Path, file: Path | None) -> None:
+    `kind` is the `model_type` of a config.json that has none.
+    """
+
+    def __init__(self, folder: Path, file: Path | None, kind: str = "") -> None:
         self.folder = folder
         self.config, self.settings, self.map, self.listed = (
             read_json(folder / name) if (folder / name).exists() else {}
             for name in (CONFIG, SETTINGS, MAP, ADDED)
         )
-        self.kind = str(self.config.get("model_type", ""))
+        self.kind = str(self.config.get("model_type") or kind)
         self.fast_file = folder / FAST
         self.slow: dict[str, Path] = {}
         if file is None:

@@ -58,7 +58,7 @@ from unitk.pretrained import from_hub
 from unitk.registry import nearest, register
 from unitk.training.saving.checkpoint import Loaded
 from unitk.vocab.base import Vocab
-from unitk.vocab.open import is_released, open_beside, open_vocab
+from unitk.vocab.open import is_released, open_beside
 
 WEIGHTS = (
     "model.safetensors",
@@ -81,7 +81,7 @@ def find(path: Path, vocab: Path | None) -> StoredModel:
     weights = find_file(path, WEIGHTS, "model")
     family, checkpoint, changes = _read_weights(weights)
     declared, where = checkpoint.declared, checkpoint.where
-    opened = _vocab(weights.parent, vocab)
+    opened = _vocab(weights.parent, vocab, declared[MODEL_TYPE])
     fine = detect_task(
         family, checkpoint, family.folder_options(ModelFolder(declared, where.parent, opened))
     )
@@ -112,8 +112,9 @@ def _read_weights(weights: Path) -> tuple[Family, Checkpoint, Changes]:
     """
     where = config_beside(weights)
     declared, stored = read_json(where), read_tensors(weights)
-    family: Family = registry.get(MODEL_TYPE, family_of(declared, stored, where))
-    declared = family.settings_in(declared, where)
+    kind = family_of(declared, stored, where)
+    family: Family = registry.get(MODEL_TYPE, kind)
+    declared = family.settings_in({**declared, MODEL_TYPE: kind}, where)
     settings.refuse(declared, family.fixed, where)
     checks.check_config(declared, family, where)
     tensors = rename_tensors(stored, family, weights)
@@ -133,12 +134,14 @@ def _read_weights(weights: Path) -> tuple[Family, Checkpoint, Changes]:
     return family, checkpoint, changes | family.complete(checkpoint)
 
 
-def _vocab(folder: Path, vocab: Path | None) -> Vocab | None:
-    """The vocabulary of a folder, with the pieces of the file `vocab` if that is given."""
-    if vocab is not None and vocab.is_file():
-        return open_beside(folder, vocab)
-    is_whole = vocab is None and is_released(folder)
-    return open_vocab(folder) if is_whole else vocab_beside(folder, vocab)
+def _vocab(folder: Path, vocab: Path | None, kind: str) -> Vocab | None:
+    """The vocabulary of a folder with a model of this kind.
+
+    The file `vocab` has its pieces, if it is given.
+    """
+    if (vocab is not None and vocab.is_file()) or (vocab is None and is_released(folder)):
+        return open_beside(folder, vocab, kind)
+    return vocab_beside(folder, vocab)
 
 
 def _stored_task(
@@ -208,7 +211,9 @@ def family_of(declared: Mapping[str, Any], tensors: Mapping[str, Tensor], where:
             f"{where} has no model_type, and its tensors are those of {', '.join(alike)}; add one "
             "to it"
         )
-    log.warning("%s has no model_type: by the names of its tensors, it is a %s", where, kind)
+    log.warning(
+        "%s has no model_type: by the names of its tensors, it is of the type %s", where, kind
+    )
     return kind
 
 
