@@ -182,6 +182,14 @@ def test_a_blank_that_is_plain_text_is_warned_of(lm, lines, tmp_path):
         assert lines.err.count(told) == ("score" not in words)
 
 
+def test_inputs_that_are_all_empty_lead_to_texts_from_nothing(lm, lines, caplog, tmp_path):
+    for text, is_told in (("\n \n", True), (f"\n{SOURCES[0]}\n", False)):
+        (tmp_path / "in.txt").write_text(text)
+        caplog.clear()
+        assert lines(lm, "--input in.txt --max-len 3")[0] == ""
+        assert ("--num-samples" in caplog.text) == is_told
+
+
 def test_texts_from_nothing(lm, glm, lines, tmp_path):
     for path in (lm, glm):
         model = unitk.load(path)

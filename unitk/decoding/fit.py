@@ -45,25 +45,27 @@ def search_protocol(task: Task, trained: int) -> Protocol | None:
 
 @dataclass
 class SourceTally:
-    """Sources that were shortened, and those for which no output is allowed."""
+    """Sources that are empty or were shortened, and those for which no output is allowed."""
 
-    together: bool = False
-    """Whether one warning is for the sources of all calls of a generator, not one for each call."""
-    count: int = 0
+    count: int = 0  # of those that are not empty
     shortened: int = 0
     without_output: list[int] = field(default_factory=list)  # their numbers, from 1
+    together: bool = False
+    """Whether one warning is for the sources of all calls of a generator, not one for each call."""
 
-    def add(self, count: int, shortened: int, none: list[int], config: GenerateConfig) -> None:
+    def add(self, one: SourceTally, config: GenerateConfig) -> None:
         """Add the sources of a call."""
-        if not self.together:  # no sums, as calls may come from several threads
-            SourceTally(False, count, shortened, none).warn(config)
-            return
-        self.count += count
-        self.shortened += shortened
-        self.without_output += none
+        if self.together:
+            self.count += one.count
+            self.shortened += one.shortened
+            self.without_output += one.without_output
+        else:  # no sums, as calls may come from several threads
+            one.warn(config)
 
     def warn(self, config: GenerateConfig) -> None:
-        """Log how many of the sources were shortened, and how many have no output."""
+        """Log how many sources were shortened or have no output, and whether all are empty."""
+        if self.together and not self.count:
+            log.warning("an empty input has an empty output; --num-samples writes from nothing")
         if self.shortened:
             max_tokens = config.max_source_len
             limit = f" to {max_tokens} tokens or fewer (--max-source-len)" if max_tokens else ""

@@ -356,18 +356,19 @@ class Generator(SourceEncoder):
         decoder as in `forced.attention`, each output has its attention. `watch` follows the search.
         """
         ids = self.key_sentences(sources.ids, config)
-        first = sources.first
         config = replace(config, key_phrases=())
         check_layer(self.model, layer)
         prompts = self.prompts(replace(sources, ids=ids), config, driver)
-        self.warned = self.warned or self.check_parts(ids, first)
-        cut = sum(prompt.source is not ids[prompt.number - first] for prompt in prompts)
+        self.warned = self.warned or self.check_parts(ids, sources.first)
         outputs: list[list[Output]] = [[] for _ in ids]
+        tally = SourceTally(len(prompts))
         decoded = self.decode(prompts, config, watch, layer, driver)
         for prompt, best in zip(prompts, decoded, strict=True):
-            outputs[prompt.number - first] = best
-        none = [prompt.number + 1 for prompt in prompts if not outputs[prompt.number - first]]
-        self.tally.add(len(ids), cut, none, config)
+            index = prompt.number - sources.first
+            outputs[index] = best
+            tally.shortened += prompt.source is not ids[index]
+            tally.without_output += [prompt.number + 1] * (not best)
+        self.tally.add(tally, config)
         return outputs
 
     def decode(
