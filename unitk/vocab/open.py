@@ -85,7 +85,7 @@ def open_beside(folder: Path, file: Path | None = None, kind: str = "") -> Vocab
     With `file`, the pieces are those of a file elsewhere. `kind` is the model type, if config.json
     has none.
     """
-    return adopt(*open_released(folder, SYMBOLS, file, kind))
+    return adopt(*open_released(folder, file, kind))
 
 
 def is_released(path: Path) -> bool:
@@ -96,13 +96,12 @@ def is_released(path: Path) -> bool:
 
 
 def open_released(
-    folder: Path, spellings: Mapping[str, str], file: Path | None = None, kind: str = ""
+    folder: Path, file: Path | None, kind: str
 ) -> tuple[VocabModel, dict[str, int] | None]:
     """The model of a folder's vocabulary, and the ids of its symbols by unitk's names.
 
-    `spellings` are those of unitk's symbols; `file` and `kind` as in `open_beside`. The ids are
-    None if the model itself knows its symbols. Raises a `DataError` that names file and
-    field where files disagree.
+    The arguments are those of `open_beside`. The ids are None if the model itself knows its
+    symbols. Raises a `DataError` that names file and field where files disagree.
     """
     files = TokenizerFiles(folder, file, kind)
     if files.is_ours:
@@ -115,7 +114,7 @@ def open_released(
         if files.flag(SPLITS, False):
             spec = json.dumps({**json.loads(spec), SPLITS: True})
         model = Tokenizers(spec.encode())
-    symbols = _symbols(files, model, spellings)
+    symbols = _symbols(files, model)
     if file is None:
         _check_rows(files, model, symbols)
     return model, symbols
@@ -234,9 +233,7 @@ def _compare(files: TokenizerFiles, tokenizer: Any) -> None:
         )
 
 
-def _symbols(
-    files: TokenizerFiles, model: Tokenizers, spellings: Mapping[str, str]
-) -> dict[str, int]:
+def _symbols(files: TokenizerFiles, model: Tokenizers) -> dict[str, int]:
     """The ids of unitk's symbols: those of tokens that have a role, or those of config.json.
 
     An id that the model itself uses must be that of the token.
@@ -274,7 +271,7 @@ def _symbols(
         if index is not None and index not in symbols.values():
             symbols.setdefault(name, index)
     for name in FURTHER:
-        further = model.find(spellings[name])
+        further = model.find(SYMBOLS[name])
         if further is not None and model.declares(further) and further not in symbols.values():
             symbols[name] = further
     return symbols
