@@ -180,27 +180,6 @@ def test_a_model_cut_over_devices_is_refused(kit, store, tmp_path):
         kit.to_unitk("glm", there, tmp_path / "ours")
 
 
-@pytest.mark.parametrize(
-    ("format", "task", "arch", "options"),
-    [
-        ("glm", "glm_infill", "glm_tiny", {"opened": False, "mask_symbol": "gmask"}),
-        ("unilm", "unilm", "unilm_tiny", {"position_shift": True}),
-        ("optimus", "optimus", "optimus_tiny", {"opening": "both"}),
-    ],
-)
-def test_a_model_of_unitk_comes_back_with_its_options(
-    kit, toy_vocab, tmp_path, format, task, arch, options
-):
-    made = get("task", task)(get("task", task).Config(**options), toy_vocab)
-    model = kit.perturbed(get("arch", arch)().build(len(toy_vocab)))
-    (tmp_path / "there").mkdir()
-    parts = Loaded(model, made.with_trained(pairs=True), {}, {})
-    get("format", format).write(parts, tmp_path / "there")
-    back = load(kit.to_unitk(format, tmp_path / "there", tmp_path / "back")).task
-    assert back.config == made.config and back.trained.pairs
-    assert back.source_vocab is back.vocab
-
-
 def test_a_model_without_places_in_blanks_is_no_glm(toy_vocab, tmp_path):
     task = get("task", "lm")
     model = get("arch", "gpt2_tiny")().build(len(toy_vocab))

@@ -73,7 +73,8 @@ class StoredModel:
     task: str
     vocab: Vocab | None  # of the files in its folder; None without any
     options: Mapping[str, str] = field(default_factory=dict)  # of the task
-    answers: bool = False  # whether it was trained on pairs, as far as the checkpoint says
+    trained: Mapping[str, Any] = field(default_factory=lambda: {"pairs": False})
+    """Fields of `Trained`, as far as the checkpoint says."""
     symbols: Mapping[str, int] = field(default_factory=dict)  # ids that the system fixes
     spelled: Mapping[int, str] = field(default_factory=dict)
     """Names of ids that have no piece."""
@@ -167,14 +168,18 @@ class Format:
         `source` are the format and the path or name that it comes from, and `fetched` the files
         that were fetched for it.
         """
+        known = loaded.task.trained
         # an import has seen no data: its source takes the place of the data's fingerprint
         identity = Identity(
             dict(loaded.config),
             user_dir,
             " ".join(map(str, source)),
             loaded.task.vocab.hash,
-            "pairs" if loaded.task.trained.pairs else "text",
-            labels=loaded.task.trained.labels,
+            "pairs" if known.pairs else "text",
+            lengths=(known.max_source,) if known.max_source else None,
+            labels=known.labels,
+            parts=known.parts,
+            window=known.window,
         )
         write_model(folder, loaded.model, identity, loaded.task)
         origin: dict[str, Any] = {"format": source[0], "rows": loaded.rows}
@@ -198,7 +203,7 @@ def build_stored(stored: StoredModel, given: Settings) -> Loaded:
     task_choice = parsed.components["task"]
     target_vocab = _vocab(stored, len(state[TOKENS]))
     untrained: Task = task_choice.made_from(task_choice.config, target_vocab)
-    task = untrained.with_trained(pairs=stored.answers, labels=stored.labels)
+    task = untrained.with_trained(labels=stored.labels, **stored.trained)
     _begin_segments(task, state, arch.num_segments)
     stored.check(task)
     sizes = dict.fromkeys(ROWS, len(target_vocab))

@@ -151,10 +151,11 @@ def find(path: Path, vocab: Path | None) -> StoredModel:
         layout,
         kind.presets,
         replace(config, heads=heads),
-        kind.task,
-        vocab_of(vocab or weights.parent),
+        vocab=vocab_of(vocab or weights.parent),
         # an end opens the texts of a language model, and those of a Transformer that are written
-        options={} if kind is ROBERTA_KIND else {"opening": opening},
+        **settings.read_kept(
+            weights, kind.task, {} if kind is ROBERTA_KIND else {"opening": opening}
+        ),
     )
 
 
@@ -351,6 +352,7 @@ def write(parts: Loaded, folder: Path) -> None:
     rows = len(tensors["embed.tokens.weight"])
     write_dict(vocab, folder / "dict.txt", rows)
     write_vocab(vocab, folder, rows)
+    settings.write_kept(parts.task, folder)
 
 
 def write_options(kind: FairseqKind, config: ModelConfig) -> dict[str, Any]:

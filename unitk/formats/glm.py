@@ -78,7 +78,6 @@ def find(path: Path, vocab: Path | None) -> StoredModel:
     heads = settings.check_value(
         declared.get(HEADS, max(sizes["width"] // 64, 1)), int, HEADS, where
     )
-    kept = settings.read_task(declared, where) or ("glm_infill", {}, False)
     # with at least one layer, the table of names tells what a file lacks
     layers = max(settings.layers_of(tensors, "transformer.layers."), 1)
     config = settings.with_values(
@@ -94,10 +93,8 @@ def find(path: Path, vocab: Path | None) -> StoredModel:
         GLM,
         PRESETS,
         config,
-        kept[0],
-        opened,
-        options=kept[1],
-        answers=kept[2],
+        vocab=opened,
+        **settings.read_task(declared, where, "glm_infill"),
         symbols={} if opened is None else symbols_of(opened, added),
         says_heads=HEADS in declared,
     )

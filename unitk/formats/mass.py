@@ -25,7 +25,7 @@ from unitk.formats.dictionary import XLMDictionary, symbols_of
 from unitk.formats.fairseq import SEQ2SEQ_KIND, config_of, current_names, options_of
 from unitk.formats.hf.generation import opening
 from unitk.formats.names import count_from
-from unitk.formats.settings import check_family
+from unitk.formats.settings import check_family, read_kept, write_kept
 from unitk.formats.vocabs import vocab_beside, write_vocab
 from unitk.registry import register
 from unitk.training.saving.checkpoint import Loaded
@@ -64,9 +64,8 @@ def find(path: Path, vocab: Path | None) -> StoredModel:
         KIND.layout,
         KIND.presets,
         config,
-        KIND.task,
-        vocab_of(vocab) if vocab else vocab_beside(weights),
-        options={"opening": "sep"},
+        vocab=vocab_of(vocab) if vocab else vocab_beside(weights),
+        **read_kept(weights, KIND.task, {"opening": "sep"}),
         says_heads="encoder_attention_heads" in fairseq_options,
     )
 
@@ -114,6 +113,7 @@ def write(parts: Loaded, folder: Path) -> None:
     create(folder / DICT, "".join(f"{piece} 1\n" for piece in pieces))
     if not isinstance(vocab.model, WordPiece):
         write_vocab(vocab, folder, rows)
+    write_kept(parts.task, folder)
 
 
 def pack_qkv(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

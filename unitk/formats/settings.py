@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from torch import Tensor
@@ -13,7 +14,7 @@ from torch import Tensor
 from unitk import registry
 from unitk.errors import CheckpointError, UnitkError, UsageError
 from unitk.foreign import JSON_NAMES
-from unitk.formats.archive import LARGEST
+from unitk.formats.archive import LARGEST, read_json, write_json
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
 from unitk.options.config import flag
 from unitk.options.fields import render
@@ -39,6 +40,9 @@ FREE |= {"zero_init", "fan_in_init", "base_width"}
 """Fields that do not change what a trained model computes."""
 KEPT = "unitk"
 """The key in config.json of the task and its options, which only unitk reads."""
+BESIDE = "unitk.json"
+"""The file that has this key where a system has no config.json."""
+NONE: Mapping[str, str] = MappingProxyType({})
 LONGEST = 100_000  # positions of a text that a table is made for
 SIZES = {"num_layers", "decoder_layers", "width", "num_heads", "ffn_width", "max_positions"}
 """Fields in which the models of one family differ."""
@@ -186,23 +190,60 @@ def sizes_of(
 def describe_task(task: Task) -> dict[str, Any]:
     """What config.json keeps of a task, so that unitk reads the model as the same task again.
 
-    Paths are left out, since they are those of this machine.
+    Paths are left out, since they are those of this machine. A task that predicts labels is known
+    by its output layer.
     """
+    if task.predicts:
+        return describe_training(task)
     given = {key: value for key, value in vars(task.config).items() if not isinstance(value, Path)}
     options = {name: render(value) for name, value in given.items()}
-    return {"task": task.name, "options": options, "answers": task.trained.pairs}
+    return {"task": task.name, "options": options, **describe_training(task)}
+
+
+def describe_training(task: Task) -> dict[str, Any]:
+    """What config.json keeps of the data that a task was trained on."""
+    known = task.trained
+    form = {"parts": known.parts, "max_source": known.max_source, "window": known.window}
+    return {"answers": known.pairs} | {name: value for name, value in form.items() if value}
 
 
 def read_task(
-    declared: Mapping[str, Any], where: object
-) -> tuple[str, Mapping[str, str], bool] | None:
-    """The task that a config.json keeps, its options, and whether it learned from pairs."""
+    declared: Mapping[str, Any], where: object, task: str, options: Mapping[str, str] = NONE
+) -> dict[str, Any]:
+    """The fields of `StoredModel` about the task that a config.json keeps.
+
+    If it keeps none, they are `task` with `options`.
+    """
     kept = check_value(declared.get(KEPT, {}), dict, KEPT, where)
-    if "task" not in kept:
-        return None
-    task = check_value(kept.get("task"), str, "task", where)
-    options = check_value(kept.get("options"), dict, "options", where)
-    answers = check_value(kept.get("answers"), bool, "answers", where)
-    for name, text in options.items():
-        check_value(text, str, name, where)
-    return task, options, answers
+    if "task" in kept:
+        task = check_value(kept["task"], str, "task", where)
+        options = check_value(kept.get("options"), dict, "options", where)
+        for name, text in options.items():
+            check_value(text, str, name, where)
+    kinds = {"answers": bool, "parts": int, "max_source": int, "window": list}
+    known = {
+        name: check_value(kept[name], kind, name, where)
+        for name, kind in kinds.items()
+        if name in kept
+    }
+    if "window" in known:
+        size, form = known["window"] if len(known["window"]) == 2 else (0, None)
+        if size is not None:
+            check_value(size, int, "window", where)
+        check_value(form, str, "window", where)
+    return {
+        "task": task,
+        "options": options,
+        "trained": {"pairs": known.pop("answers", False), **known},
+    }
+
+
+def write_kept(task: Task, folder: Path) -> None:
+    """Write what config.json keeps of a task into a folder of a system without config.json."""
+    write_json({KEPT: describe_task(task)}, folder / BESIDE)
+
+
+def read_kept(weights: Path, task: str, options: Mapping[str, str] = NONE) -> dict[str, Any]:
+    """`read_task` of the folder of a file of weights that has no config.json."""
+    where = weights.with_name(BESIDE)
+    return read_task(read_json(where) if where.exists() else {}, where, task, options)

@@ -94,17 +94,14 @@ def find(path: Path, vocab: Path | None) -> StoredModel:
         config, where, tied=is_tied(BERT, tensors), **masked_changes(tensors)
     )
     named = ("unilm", {}) if config.num_segments == 6 else ("pmlm", {"pseudo": "mask"})
-    task, options, answers = settings.read_task(declared, where) or (*named, False)
     return StoredModel(
         weights,
         tensors,
         FAST if f"{SELF}qkv_linear.weight".replace("#", "0") in tensors else SPLIT,
         presets,
         config,
-        task,
-        vocab_beside(weights, vocab),
-        options=options,
-        answers=answers,
+        vocab=vocab_beside(weights, vocab),
+        **settings.read_task(declared, where, *named),
         says_heads=says_heads,
     )
 

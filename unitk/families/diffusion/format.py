@@ -187,9 +187,8 @@ def find(path: Path, vocab: Path | None) -> StoredModel:
         kind.layout,
         (kind.preset,),
         config,
-        registry.name_of("task", kind.task),
-        beside,
-        options,
+        vocab=beside,
+        **settings.read_task(declared, where, registry.name_of("task", kind.task), options),
         symbols={} if beside is None else symbols_of(beside, declared, where),
     )
 
@@ -310,6 +309,7 @@ def write(parts: Loaded, folder: Path) -> None:
     if isinstance(task, BD3LM):
         entries |= {"block_size": task.config.block_length, "adaln": True, "cross_attn": True}
         entries |= {"attn_backend": "sdpa", "var_min": False}
+    entries[settings.KEPT] = settings.describe_task(task)
     write_safetensors(stored, folder / "model.safetensors")
     write_json(entries, folder / "config.json")
     write_tokenizer(task, folder, rows, {})

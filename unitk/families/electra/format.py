@@ -172,7 +172,15 @@ def find(path: Path, vocab: Path | None) -> StoredModel:
     }
     options = discriminator.options if discriminator.task == "electra" else {}
     return StoredModel(
-        path, tensors, BOTH, PRESETS, config, "electra", discriminator.vocab, options
+        path,
+        tensors,
+        BOTH,
+        PRESETS,
+        config,
+        "electra",
+        discriminator.vocab,
+        options,
+        discriminator.trained,
     )
 
 

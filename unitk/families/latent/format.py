@@ -77,18 +77,15 @@ def find(path: Path, vocab: Path | None) -> StoredModel:
     beside = {side: vocab_beside(inner_folder) for side, inner_folder in side_folders.items()}
     given_vocab = open_vocab(vocab) if vocab else beside.get("decoder")
     rows = settings.shape_of(tensors, "decoder.transformer.wte.weight", where)[0]
-    kept = settings.read_task(declared.get("decoder", {}), configs.get("decoder", where))
-    task, options, answers = kept or ("optimus", {}, False)
+    of_decoder = declared.get("decoder", {}), configs.get("decoder", where)
     return StoredModel(
         where,
         tensors,
         OPTIMUS,
         PRESETS,
         config,
-        task,
-        given_vocab,
-        options=options,
-        answers=answers,
+        vocab=given_vocab,
+        **settings.read_task(*of_decoder, "optimus"),
         symbols={} if given_vocab is None else symbols_of(given_vocab, rows),
         source_vocab=beside.get("encoder"),
     )

@@ -115,10 +115,10 @@ def find(path: Path, vocab: Path | None) -> StoredModel:
         raise CheckpointError(f"{path} has no params of its model")
     settings.refuse(params, FIXED, path)
     config = config_of(tensors, params, path)
-    options = dict[str, str]()
+    languages = {"languages": "0,1"} if config.num_segments > 1 else {}
+    kept = settings.read_kept(path, PRESET, languages)
     notes = []
-    if config.num_segments > 1:
-        options["languages"] = "0,1"
+    if config.num_segments > 1 and kept["options"] is languages:
         names = params.get("id2lang")
         numbered = [f"{i} {name}" for i, name in names.items()] if isinstance(names, dict) else []
         known = ", ".join(numbered) or f"0 to {config.num_segments - 1}"
@@ -129,9 +129,8 @@ def find(path: Path, vocab: Path | None) -> StoredModel:
         layout(config),
         (PRESET,),
         config,
-        PRESET,
-        open_vocab(vocab) if vocab else vocab_of(stored, params, path),
-        options,
+        vocab=open_vocab(vocab) if vocab else vocab_of(stored, params, path),
+        **kept,
         notes=notes,
         check=partial(check_languages, max(config.num_segments, 1), path),
     )
@@ -208,6 +207,7 @@ def write(parts: Loaded, folder: Path) -> None:
     ids = {key: vocab.symbols[name] for name, key in INDEX.items()}
     params = params_of(config) | {"n_words": rows, "bos_index": 0, **ids}
     save_pickle(whole | {"params": params} | dictionary(vocab.model, rows), folder / WEIGHTS)
+    settings.write_kept(parts.task, folder)
 
 
 def params_of(config: TranslationConfig) -> dict[str, Any]:

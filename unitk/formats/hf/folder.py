@@ -87,17 +87,14 @@ def find(path: Path, vocab: Path | None) -> StoredModel:
     )
     config = settings.with_values(checkpoint.config, where, **changes | fine.changes)
     checks.check_word_output(config, family, declared, where)
-    task, options, answers = _stored_task(family, fine, declared, where)
     return StoredModel(
         weights,
         checkpoint.tensors,
         layout_of(family, config, fine.head),
         family.presets,
         config,
-        task,
-        opened,
-        options,
-        answers=answers,
+        vocab=opened,
+        **_stored_task(family, fine, declared, where),
         labels=fine.labels,
         spelled=family.spelled(opened) if opened else {},
         decoding=lambda task: decoding_of(where, task),
@@ -146,14 +143,12 @@ def _vocab(folder: Path, vocab: Path | None, kind: str) -> Vocab | None:
 
 def _stored_task(
     family: Family, fine: Tuned, declared: Mapping[str, Any], where: Path
-) -> tuple[str, Mapping[str, str], bool]:
-    """The task of a folder, its options, and whether it learned from pairs."""
-    if kept := settings.read_task(declared, where):
-        return kept
+) -> dict[str, Any]:
+    """The fields of `StoredModel` about the task of a folder."""
     # a folder of others names no task; it was trained to see both sides, so it fills masks
-    if family.both_ways and family.is_open(declared):
-        return "mlm", {}, False
-    return fine.task, fine.options, False
+    opened = family.both_ways and family.is_open(declared)
+    task, options = ("mlm", settings.NONE) if opened else (fine.task, fine.options)
+    return settings.read_task(declared, where, task, options)
 
 
 def config_beside(weights: Path) -> Path:

@@ -24,7 +24,7 @@ from unitk.formats.hf.families import (
     ending_of,
     kind_of,
 )
-from unitk.formats.settings import KEPT, check_value, refuse
+from unitk.formats.settings import KEPT, check_value, describe_training, refuse
 from unitk.models.config import ModelConfig
 from unitk.options.config import Parsed, flag
 from unitk.options.fields import render
@@ -178,7 +178,8 @@ def head_settings(task: Task, config: ModelConfig, family: Family) -> dict[str, 
         entries["label2id"] = {label: i for i, label in enumerate(labels)}
     if task.head in PROBLEMS:
         entries["problem_type"] = PROBLEMS[task.head]
-    entries[KEPT] = {key: str(getattr(task.config, key)) for key in ("layout", "separators")}
+    laid = {key: str(getattr(task.config, key)) for key in ("layout", "separators")}
+    entries[KEPT] = laid | describe_training(task)
     return entries | decoder_start(task, name)
 
 

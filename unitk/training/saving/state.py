@@ -235,8 +235,9 @@ class Identity:
     data: str  # fingerprint of the training data and their weights
     vocab: str  # hash of the vocabulary
     kind: str  # "text" or "pairs": what it is trained on
-    lengths: tuple[int, int] | None = None
-    """The lengths to which sources and targets of pairs are truncated, in tokens."""
+    lengths: tuple[int, ...] | None = None
+    """The lengths to which sources and targets of pairs are truncated, in tokens; of an imported
+    model that of sources alone."""
     labels: tuple[str, ...] = ()
     """The names of classes, tags or entities of labelled data, by their numbers."""
     parts: int = 0
