@@ -7,15 +7,17 @@ import pytest
 
 from unitk.errors import CheckpointError
 from unitk.formats.dictionary import FairseqDictionary, XLMDictionary
-from unitk.registry import get
+from unitk.registry import get, names
 from unitk.training.saving.checkpoint import Loaded, load
 from unitk.vocab.base import adopt
+from unitk.vocab.open import open_vocab
 
 TRAINED = {"parts": 2, "max_source": 9, "window": (7, "{answer} [SEP] {passage}")}
 SMALL = {"width": 64, "num_heads": 1, "ffn_width": 64, "num_layers": 1, "decoder_layers": 1}
 MODELS = [
     ("hf", "lm", "gpt2_tiny", {"opening": "sep"}),
     ("hf", "bart", "bart_tiny", {"mask_ratio": 0.5}),
+    ("electra_pair", "electra", "electra_tiny", {"mask_ratio": 0.4}),
     ("glm", "glm_infill", "glm_tiny", {"opened": False, "mask_symbol": "gmask"}),
     ("unilm", "unilm", "unilm_tiny", {"position_shift": True}),
     ("optimus", "optimus", "optimus_tiny", {"opening": "both"}),
@@ -26,6 +28,10 @@ MODELS = [
     ("mass_xlm", "mass_translation", "mass_translation", {"languages": (1, 0)}),
     ("fairseq", "bart", "bart_tiny", {"opening": "both", "mask_ratio": 0.5}),
 ]
+
+
+VIA_HF = {"peft"}
+"""Formats whose base is a folder of transformers."""
 
 
 def own(toy_vocab, task, arch, options, format):
@@ -51,6 +57,24 @@ def test_a_model_of_unitk_comes_back_with_its_options_and_lengths(
     found = {name: getattr(back.trained, name) for name in TRAINED}
     assert back.trained.pairs and found | {"window": tuple(found["window"])} == TRAINED
     assert back.source_vocab is back.vocab
+
+
+@pytest.mark.parametrize("task", ["classify", "span"])
+def test_a_model_of_labels_comes_back_with_its_lengths(kit, vocab_txt, tmp_path, task):
+    made = get("task", task)(get("task", task).Config(layout="mlm"), open_vocab(vocab_txt))
+    made = made.with_trained(pairs=False, labels=("yes", "no"), **TRAINED)
+    config = replace(get("arch", "bert_tiny")(), heads=made.heads, head_pooler=task == "classify")
+    (tmp_path / "there").mkdir()
+    model = config.build(len(made.vocab))
+    get("format", "hf").write(Loaded(model, made, {}, {}), tmp_path / "there")
+    back = load(kit.to_unitk("hf", tmp_path / "there", tmp_path / "back")).task.trained
+    assert (back.pairs, back.parts, back.max_source) == (False, 2, 9)
+
+
+def test_every_format_that_is_read_and_written_keeps_them():
+    formats = {name: get("format", name) for name in names("format")}
+    both = {name for name, one in formats.items() if one.find and one.write}
+    assert both == {name for name, *_ in MODELS} | VIA_HF
 
 
 @pytest.mark.parametrize(
