@@ -50,7 +50,7 @@ class Objective(CorpusEvaluation):
         # where nothing is drawn, a second pass would find the same
         texts = setup.texts_of_tasks
         draws = (self.draws or 8) if setup.bounds else 1
-        with progress(sum(texts.values()) * draws) as report:
+        with progress(setup.num_texts * draws) as report:
             figures = objective(setup, self.max_tokens, report, draws)
         counts = {f"{name}/texts": count for name, count in texts.items()}
         if len({*texts.values()}) == 1:  # tasks may cut texts each in its own way

@@ -50,6 +50,11 @@ class Setup:
     bf16: bool
 
     @property
+    def num_texts(self) -> int:
+        """The number of texts that are read; each counts once for every task."""
+        return sum(self.texts_of_tasks.values())
+
+    @property
     def texts_of_tasks(self) -> dict[str, int]:
         """The number of texts that each task reads; of one that is not mixed, the name is empty."""
         examples = self.data.train

@@ -48,7 +48,7 @@ class Measures:
 def judge(options: LatentMeasures, setup: Setup, progress: Progress) -> Judged:
     """The measures of `unitk evaluate`. With beam 0, no text is reconstructed."""
     draws = options.draws or 100
-    with progress(sum(setup.texts_of_tasks.values()) * draws) as report:
+    with progress(setup.num_texts * draws) as report:
         measures = measure_latent(setup, draws, options.max_tokens, report)
     texts = measures.texts
     figures: dict[str, Any] = {"texts": len(texts), "draws": draws, **measures.figures}
