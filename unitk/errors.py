@@ -139,6 +139,6 @@ def check_option(given: object, key: str, holds: bool, what: str) -> None:
 
     `key` is its whole name, as in "task.mean_span".
     """
-    value = getattr(given, key.rpartition(".")[2])
-    shown = f"{value:g}" if isinstance(value, float) else value
+    value = str(getattr(given, key.rpartition(".")[2]))
+    shown = {"True": "on", "False": "off"}.get(value, value)
     require(holds, f"--{key.replace('_', '-')} must be {what}, got {shown}")

@@ -305,3 +305,8 @@ def test_what_is_not_computed_is_refused_by_its_field(tmp_path, released, change
 def test_too_few_rows_are_refused():
     with pytest.raises(UsageError, match="--arch.position-rows .* 8"):
         replace(archs.preset("deberta_v3_tiny"), position_rows=3)
+
+
+def test_scores_that_are_always_scaled_have_no_option():
+    with pytest.raises(UsageError, match="--arch.score-scale .* off"):
+        replace(archs.preset("deberta_v3_tiny"), score_scale=False)

@@ -237,7 +237,7 @@ def test_position_offset_shifts_the_table():
         ),
         (
             {"bias": False, "attention_bias": False},
-            "--arch.attention-bias must be on without --arch.bias, got False",
+            "--arch.attention-bias must be on without --arch.bias, got off",
         ),
         (
             {"position_offset": 2, "max_positions": 0},

@@ -227,7 +227,7 @@ def test_rms_norm_and_its_gradient_are_its_formula():
     [
         (
             {"rotary_base": 100.0},
-            "--arch.rotary-base must be left out where positions are learned, got 100",
+            "--arch.rotary-base must be 10000.0 where positions are learned, got 100.0",
         ),
         (
             {"positions": "rotary", "num_heads": 32},

@@ -172,7 +172,7 @@ def test_layers_of_a_probe_are_those_of_the_forward_pass():
     [
         ("entity_layers", 13, "must be 12 (--arch.num-layers) at most, got 13"),
         ("entity_heads", 3, "must be a divisor of --arch.entity-width 100, got 3"),
-        ("norm_first", True, "--arch.norm-first must be off where entities are mixed in, got True"),
+        ("norm_first", True, "--arch.norm-first must be off where entities are mixed in, got on"),
         ("embedding_skip", True, "--arch.embedding-skip must be off where entities are mixed in"),
     ],
 )

@@ -173,7 +173,7 @@ def test_the_keys_of_a_latent_come_before_all_windows():
         ({"rotary_wavelengths": (3.0, 9.0)}, "--arch.rotary-wavelengths needs --arch.rotary-fac"),
         (
             {"positions": "learned", "rotary_share": 0.5},
-            "--arch.rotary-share must be left out where positions are learned, got 0.5",
+            "--arch.rotary-share must be 1.0 where positions are learned, got 0.5",
         ),
         (
             {"parallel_residual": True, "norm_first": False},
@@ -183,7 +183,12 @@ def test_the_keys_of_a_latent_come_before_all_windows():
         ({"first_norm": False, "norm_first": False}, "--arch.first-norm must be on"),
         ({"qkv_bias": True}, "--arch.qkv-bias must be off with --arch.bias"),
         ({"out_bias": True}, "--arch.out-bias must be off with --arch.attention-bias"),
-        ({"qk_norm_joint": True}, "--arch.qk-norm-joint on has no effect without"),
+        ({"relative_distance": 64}, "--arch.relative-distance must be 128 without .*, got 64"),
+        (
+            {"rotary_base": 5e5, "layer_rotary_bases": (1e4, 1e6)},
+            "--arch.rotary-base must be 10000.0 with --arch.layer-rotary-bases, got 500000",
+        ),
+        ({"qk_norm_joint": True}, "--arch.qk-norm-joint must be off without .*, got on"),
         ({"layer_heads": (2, 2, 2), "num_kv_heads": 2}, "--arch.layer-heads excludes .* grouped"),
     ],
 )

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from unitk.errors import UsageError, require
 from unitk.models.base import ArchConfig
-from unitk.options.fields import Above, Count, Part, Positive, Rate, Weight
+from unitk.options.fields import Above, Count, Part, Positive, Rate, Weight, render
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "relu2", "silu"]
 Norm = Literal["layer", "rms"]
@@ -211,10 +211,8 @@ class ModelConfig(ArchConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        weighed = self.qk_norm or not self.qk_norm_weights
-        require(weighed, "--arch.qk-norm-weights on has no effect without --arch.qk-norm")
-        joint = self.qk_norm_weights or not self.qk_norm_joint
-        require(joint, "--arch.qk-norm-joint on has no effect without --arch.qk-norm-weights")
+        self._need("qk_norm_weights", self.qk_norm, "without --arch.qk-norm")
+        self._need("qk_norm_joint", self.qk_norm_weights, "without --arch.qk-norm-weights")
         divides = self.head_width > 0 or self.width % self.num_heads == 0
         self._require("num_heads", divides, f"a divisor of --arch.width {self.width}")
         self._check_layer_heads()
@@ -222,45 +220,52 @@ class ModelConfig(ArchConfig):
         self._check_positions()
         groups = self.layer_groups == 0 or self.num_layers % self.layer_groups == 0
         self._require("layer_groups", groups and self.layer_groups >= 0, "a divisor of the layers")
-        self._require("attention_bias", self.attention_bias or self.bias, "on without --arch.bias")
-        self._require("qkv_bias", not (self.qkv_bias and self.bias), "off with --arch.bias")
-        alone = not (self.out_bias and self.bias and self.attention_bias)
-        self._require("out_bias", alone, "off with --arch.attention-bias")
-        grouped = self.layer_groups > 0 or self.layer_share == "layer"
-        self._require("layer_share", grouped, "layer without --arch.layer-groups")
-        reached = not self.embedding_width or self.head_transform or self.heads
-        self._require("embedding_width", bool(reached), "0 without --arch.head-transform")
+        self._need("attention_bias", self.bias, "without --arch.bias")
+        self._need("qkv_bias", not self.bias, "with --arch.bias")
+        biased = self.bias and self.attention_bias
+        self._need("out_bias", not biased, "with --arch.attention-bias")
+        self._need("layer_share", self.layer_groups, "without --arch.layer-groups")
+        reached = self.head_transform or self.heads
+        self._need("embedding_width", reached, "without --arch.head-transform")
         # half of the buckets for either direction, half of those for one distance each
         self._require("relative_buckets", self.relative_buckets % 4 == 0, "a multiple of 4")
         fits = self.relative_distance > max(1, self.relative_buckets // 4)
         self._require("relative_distance", fits, "above a quarter of --arch.relative-buckets")
+        used = self.relative_buckets or self.attention_type != ModelConfig.attention_type
+        self._need("relative_distance", used, "without --arch.relative-buckets")
         depth = self.head_depth
         exist = all(-1 - depth <= layer <= depth for layer in self.head_layers)
         self._require("head_layers", exist, f"of {-1 - depth} to {depth}")
         pools = self.head_pooler or self.head_dense in ("tanh", "transform")
         self._require("head_dense", pools, "tanh or transform without --arch.head-pooler")
-        mixes = not self.head_layer_norm or len(self.head_layers) > 0
-        require(mixes, "--arch.head-layer-norm has no effect without --arch.head-layers")
+        self._need("head_layer_norm", self.head_layers, "without --arch.head-layers")
         for head in self.heads:
             if not re.fullmatch(r"\w+:\w+(:[1-9]\d*)?", head):
                 raise UsageError(f"--arch.heads must be KIND:NAME[:SIZE],..., got {head!r}")
         twice = len({*self.head_sizes}) < len(self.heads)
         self._require("heads", not twice, "heads of different names")
 
+    def _need(self, name: str, used: object, where: str) -> None:
+        """Refuse a value of an option that is not `used`, unless it is the default."""
+        usual = getattr(type(self), name)
+        holds = bool(used) or getattr(self, name) == usual
+        self._require(name, holds, f"{render(usual) or 'left out'} {where}")
+
     def _check_positions(self) -> None:
         rotary = self.positions == "rotary"
         for name in UNSHAPED:
             if "rotary" in name:
-                differs = getattr(self, name) != getattr(ModelConfig, name)
-                self._require(name, rotary or not differs, "left out where positions are learned")
-        bases = min(self.layer_rotary_bases, default=0) >= 0
-        self._require("layer_rotary_bases", bases, "numbers of at least 0")
+                self._need(name, rotary, "where positions are learned")
+        bases = self.layer_rotary_bases
+        self._require("layer_rotary_bases", min(bases, default=0) >= 0, "numbers of at least 0")
+        used = not bases or self.rotary_base in bases
+        self._need("rotary_base", used, "with --arch.layer-rotary-bases")
         if waves := self.rotary_wavelengths:
             rise = len(waves) == 2 and 0 < waves[0] < waves[1]
             self._require("rotary_wavelengths", rise, "two rising numbers above 0")
             require(self.rotary_factor != 1, "--arch.rotary-wavelengths needs --arch.rotary-factor")
-        offset = not self.position_offset or (self.max_positions > 0 and not rotary)
-        self._require("position_offset", offset, "0 where there is no table of positions")
+        table = self.max_positions > 0 and not rotary
+        self._need("position_offset", table, "where there is no table of positions")
         step = 4 if self.max_positions2 else 2  # a pair of channels for each position
         turning = self.key_width * self.rotary_share
         even = not rotary or turning % step == 0
@@ -272,15 +277,13 @@ class ModelConfig(ArchConfig):
         replaced = self.attention_type != ModelConfig.attention_type
         grouped = kv_heads >= 0 and (kv_heads == 0 or self.num_heads % kv_heads == 0)
         self._require("num_kv_heads", grouped, f"a divisor of --arch.num-heads {self.num_heads}")
-        self._require("num_kv_heads", not (replaced and kv_heads), "0 with attention of its own")
+        self._need("num_kv_heads", not replaced, "with attention of its own")
         windows = min(self.layer_windows, default=0) >= 0
         self._require("layer_windows", windows, "numbers of at least 0")
-        parallel = self.norm_first or not self.parallel_residual
-        self._require("parallel_residual", parallel, "off without --arch.norm-first")
-        biased = self.norm_bias or self.norm == "layer"
-        self._require("norm_bias", biased, "on with --arch.norm rms, which has none")
-        first = self.first_norm or (self.norm_first and not self.layer_groups)
-        self._require("first_norm", first, "on without --arch.norm-first, and in shared layers")
+        self._need("parallel_residual", self.norm_first, "without --arch.norm-first")
+        self._need("norm_bias", self.norm == "layer", "with --arch.norm rms, which has none")
+        alone = self.norm_first and not self.layer_groups
+        self._need("first_norm", alone, "without --arch.norm-first, and in shared layers")
 
     def _check_layer_heads(self) -> None:
         if not (left := self.layer_heads):
@@ -428,8 +431,7 @@ class EncoderDecoderConfig(ModelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        turned = self.cross_rotary or self.positions == "rotary"
-        self._require("cross_rotary", turned, "left out where positions are learned")
+        self._need("cross_rotary", self.positions == "rotary", "where positions are learned")
         # in the decoder, half of the buckets have one distance each
         fits = self.relative_distance > self.relative_buckets // 2
         self._require("relative_distance", fits, "above half of --arch.relative-buckets")

@@ -74,7 +74,7 @@ class TokenizerFiles:
     `kind` is the `model_type` of a config.json that has none.
     """
 
-    def __init__(self, folder: Path, file: Path | None, kind: str = "") -> None:
+    def __init__(self, folder: Path, file: Path | None, kind: str) -> None:
         self.folder = folder
         self.config, self.settings, self.map, self.listed = (
             read_json(folder / name) if (folder / name).exists() else {}

@@ -140,10 +140,9 @@ def gradients(model, total):
 )
 def test_loss_and_gradients_are_the_reference(texts, inject, mode, weighted):
     model = build(inject)
+    free = {} if mode == "sum" else {"kl_threshold": 0.4}
     for rows in ([[0], [1], [2]], [[0, 1], [2]], [[0, 1, 2]]):  # padded, and packed
-        ours, loss, counts = run(
-            model, texts, rows, kl_mode=mode, kl_threshold=0.4, length_weighted=weighted
-        )
+        ours, loss, counts = run(model, texts, rows, kl_mode=mode, length_weighted=weighted, **free)
         theirs, kl = reference(
             model, texts, noise_of(5, TEXTS), mode=mode, limit=0.4, beta=0.9, weighted=weighted
         )
@@ -231,6 +230,10 @@ def test_a_run_of_aggressive_updates_needs_an_end(texts):
 def test_what_is_refused():
     with pytest.raises(UsageError, match="--criterion.beta linear.* 0.*constant:warmup"):
         ELBOConfig(beta=Linear())
+    with pytest.raises(UsageError, match="--criterion.kl-threshold "):
+        ELBOConfig(kl_mode="sum", kl_threshold=0.1)
+    with pytest.raises(UsageError, match="--criterion.aggressive-share "):
+        ELBOConfig(aggressive_share=0.5)
     with pytest.raises(UsageError, match="--arch .*latent.* optimus_small"):
         model = registry.get("arch", "glm_tiny")().build(V)
         ELBOConfig().build(V)(model, None, 0, 1)

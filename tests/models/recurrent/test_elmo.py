@@ -218,7 +218,11 @@ def test_the_sampled_loss_comes_near_the_full_one(toy_vocab):
         ({"embedding_dropout": 0.1}, "it needs --arch.embedding-dropout 0"),
         ({"char_filters": ("1x32",)}, "--arch.char-filters must be WIDTH:COUNT,..."),
         ({"char_filters": ()}, "--arch.char-filters must be WIDTH:COUNT,..."),
-        ({"head_layer_norm": True}, "--arch.head-layer-norm has no effect without"),
+        ({"char_width": 0, "highways": 3}, "--arch.highways must be left out without --arch.char"),
+        (
+            {"head_layer_norm": True},
+            "--arch.head-layer-norm must be off without --arch.head-la",
+        ),
         ({"head_layers": (3,)}, "--arch.head-layers"),
     ],
 )

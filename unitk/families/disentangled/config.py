@@ -36,6 +36,7 @@ class DisentangledConfig(ModelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._require("score_scale", self.score_scale, "on with disentangled attention")
         # a quarter of the rows are distances of their own, on either side
         fits = self.relative_distance - 1 > (self.position_rows + 1) // 4 > 1
         self._require("position_rows", fits, "8 at least, and less than 4 --arch.relative-distance")

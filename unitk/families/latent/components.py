@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from unitk.criterions.config import OfTask
-from unitk.errors import UsageError
+from unitk.errors import UsageError, require
 from unitk.models.archs import for_cpu, preset, tiny
 from unitk.models.base import Preset
 from unitk.models.config import ModelConfig
@@ -150,6 +150,10 @@ class ELBOConfig(OfTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        usual = self.kl_mode != "sum" or self.kl_threshold == ELBOConfig.kl_threshold
+        require(usual, "--criterion.kl-threshold has no effect with --criterion.kl-mode sum")
+        usual = self.aggressive_steps > 0 or self.aggressive_share == ELBOConfig.aggressive_share
+        require(usual, "--criterion.aggressive-share needs --criterion.aggressive-steps")
         # at the end of a run of a million updates
         name = type(self.beta).__name__.lower()
         end = self.beta(1 << 20, 1 << 20)

@@ -126,6 +126,8 @@ class RecurrentConfig(ArchConfig):
         )
         filters = [re.fullmatch(r"[1-9]\d*:[1-9]\d*", text) for text in self.char_filters]
         self._require("char_filters", all(filters) and bool(filters), "WIDTH:COUNT,...")
+        used = self.char_width > 0 or self.highways == RecurrentConfig.highways
+        self._require("highways", used, "left out without --arch.char-width")
         spells = "--arch.char-width makes words of characters: it needs"
         if self.char_width:
             require(not self.tied, f"{spells} --arch.tied off")
