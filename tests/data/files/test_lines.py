@@ -40,6 +40,24 @@ def test_what_is_read_as_a_whole_is_unpacked_up_to_a_bound(name, tmp_path, monke
             assert len(read_text(path)) == size
 
 
+@pytest.mark.parametrize("ending", [".gz", ".bz2", ".xz", ".zst"])
+def test_a_small_file_does_not_fill_the_memory(ending, tmp_path, monkeypatch):
+    """A file of lines is read in pieces, which must not grow to any size, either."""
+    if ending == ".zst":
+        pack = pytest.importorskip("zstandard").compress
+    else:
+        pack = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}[ending]
+    path = tmp_path / f"x{ending}"
+    monkeypatch.setattr("unitk.data.files.lines.MOST_AT_ONCE", 8 * BLOCK)
+    for size in (8 * BLOCK - 2, 40 * BLOCK):
+        path.write_bytes(pack(b"a\n" * (size // 2)))
+        if size < 8 * BLOCK:
+            assert sum(len(piece) for piece, _ in read_pieces(path)) == size
+        else:
+            with pytest.raises(DataError, match=f"x{ending}: .* are 8,388,608 or more unpacked"):
+                list(read_pieces(path))
+
+
 @pytest.mark.parametrize("name", ["x.txt", "x.gz"])
 def test_a_byte_order_mark_is_no_line(tmp_path, name):
     mark = b"\xef\xbb\xbf"

@@ -15,7 +15,7 @@ Label = list[Any]
 """[name], [number], a list of names, [start, stop], or a list of (start, stop, name)."""
 NO_SPAN: Label = [-1, -1]
 WHOLE = re.compile(r"[+-]?[0-9]+\.0+")  # as tables of floats write it
-BLANKS = re.compile(r"[ \t\r\n\v\f]+")  # ASCII only: a no-break space is inside a word
+WORDS = re.compile(r"[^ \t\r\n\v\f]+")  # blanks of ASCII only: a no-break space is inside a word
 
 
 def label_of(value: Any, form: str, where: str) -> Label:
@@ -126,7 +126,7 @@ def spaced_words(words: Sequence[str]) -> list[str]:
 
 def split_words(text: str) -> list[str]:
     """The words of a text between blanks, tabs and line ends; U+00A0 and U+3000 are characters."""
-    return [word for word in BLANKS.split(text) if word]
+    return WORDS.findall(text)
 
 
 def find_answer(answer: str, passage: str, start: Any) -> tuple[tuple[int, int] | None, bool]:

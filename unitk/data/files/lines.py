@@ -28,7 +28,8 @@ BLOCK = 1 << 20
 """Bytes of text parsed at a time. Shards are made of whole blocks, so it is the same everywhere."""
 RECORDS_IN_BLOCK = 2000  # of files that are not read by bytes
 LONGEST = 16 << 20  # bytes of a line; to encode one takes forty times as much memory
-WHOLE = 1 << 30  # unpacked bytes of a packed file that is read as a whole
+WHOLE, MOST_AT_ONCE = 1 << 30, 1 << 28
+"""Most unpacked bytes of a packed file that is read as a whole, and of 64 kB of any packed file."""
 RECORDS = "unitk-records-"
 """How a temporary folder begins that has records of a Python program as files."""
 STDIN = Path("-")
@@ -155,12 +156,12 @@ def size_of(path: Path) -> int:
 def read_pieces(path: Path) -> Iterator[tuple[bytes, int]]:
     """The unpacked bytes of a file in pieces, each with the bytes on disk that were read so far."""
     packed = compression_of(path)
-    kind = f"{PACKED.get(packed, '')} data"
+    # zstandard has no limit
+    limit = (MOST_AT_ONCE,) if packed != ".zst" else ()
     try:
         after = 0  # counted, as a pipe cannot tell
+        size = size_of(path)
         with open_file(path) as file:
-            size = file.seek(0, 2)
-            file.seek(0)
             if packed not in UNPACK:
                 while piece := file.read(BLOCK >> 2):
                     after += len(piece)
@@ -175,13 +176,20 @@ def read_pieces(path: Path) -> Iterator[tuple[bytes, int]]:
                 while piece := piece.lstrip(b"\0") if unpack.eof else piece:
                     # what follows the end, and no padding, is another member
                     unpack = UNPACK[packed]() if unpack.eof else unpack
-                    yield unpack.decompress(piece), after
+                    unpacked = unpack.decompress(piece, *limit)
+                    if len(unpacked) >= MOST_AT_ONCE:
+                        raise DataError(
+                            f"{path}: {len(piece):,} bytes of it are {MOST_AT_ONCE:,} or more "
+                            "unpacked; unpack it yourself"
+                        )
+                    yield unpacked, after
                     piece = unpack.unused_data if unpack.eof else b""
             if after and not unpack.eof:
-                raise DataError(f"{path}: cut off, the end of the {kind} is missing")
+                raise DataError(f"{path}: cut off, the end of the {PACKED[packed]} data is missing")
     except _damage() as error:
         # bz2 raises an OSError without a reason
-        reason = getattr(error, "strerror", None) or f"no {kind}, or damaged"
+        damage = f"no {PACKED.get(packed, '')} data, or damaged"
+        reason = getattr(error, "strerror", None) or damage
         raise DataError(f"{name_file(path)}: {reason}") from error
 
 

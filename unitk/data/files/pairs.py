@@ -109,8 +109,9 @@ def _pair(record: Record, fields: Fields) -> PairText:
     source = source_of(record, fields)
     targets = targets_of(record, fields)
     if not targets or not all(source):
-        empty = fields.target if all(source) else fields.source
-        raise EmptyField(f"{record.place}: {', '.join(empty)} is empty")
+        raise EmptyField(
+            f"{record.place}: {', '.join(fields.target if all(source) else fields.source)} is empty"
+        )
     return PairText(source, targets[0], tuple(targets[1:]))
 
 
@@ -217,9 +218,12 @@ def targets_of(record: Record, fields: Fields) -> list[str]:
     record.need(*fields.target, option="--target-field")
     present = [name for name in fields.target if name in record]
     held = [name for name in present if record.get(name) is not None] or present[:1]
-    texts = (text for name in held for text in record.texts(name))
-    targets = (join_sentences(text.split("\n"), fields.mark) for text in texts)
-    return [target for target in targets if target]
+    targets = (
+        join_sentences(text.split("\n"), fields.mark)
+        for name in held
+        for text in record.texts(name)
+    )
+    return [*filter(None, targets)]
 
 
 def join_sentences(lines: Iterable[str], mark: str) -> str:
