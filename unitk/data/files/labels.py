@@ -39,7 +39,8 @@ def _number(value: Any) -> Label | None:
     if isinstance(value, str) and "_" in value:  # which Python alone reads as a number
         return None
     with suppress(TypeError, ValueError, OverflowError):
-        return [number] if math.isfinite(number := float(value)) else None
+        if math.isfinite(number := float(value)):
+            return [number]
     return None
 
 
@@ -151,7 +152,7 @@ def find_answer(answer: str, passage: str, start: Any) -> tuple[tuple[int, int] 
     if not answer or not spans:
         return None, False
     if index is None:
-        return (spans[0][0] - cut, spans[0][1] - cut), False
+        index = spans[0][0] - blanks
     units = passage.encode("utf-16-le")[: 2 * index].decode("utf-16-le", "ignore")
     read = passage.encode()[:index].decode("utf-8", "ignore")
     starts = [start + blanks for start in (index, len(units), len(read))]

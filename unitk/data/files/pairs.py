@@ -90,8 +90,8 @@ def record_blocks(
     read = _read_label if fields.form else _pair
     for group in split_in_groups(records(path, names, name)):
         pairs = [pair for record in group if (pair := _read(read, record, fields))]
-        skipped = len(group) - len(pairs)
-        yield PairBlock(path, base + group[0].at, pairs, labels=fields.form, skipped=skipped)
+        at = base + group[0].at
+        yield PairBlock(path, at, pairs, labels=fields.form, skipped=len(group) - len(pairs))
 
 
 def _read(
@@ -175,9 +175,9 @@ def _locate_in_source(
     cut = len(value) - len(value.lstrip())
     for start, stop, *_ in spans:
         if not cut <= start < stop <= cut + len(source):
-            span = f"characters {start} to {stop} of {fields.label!r}"
             raise DataError(
-                f"{record.place}: {span} are not within the {len(value)} characters of {field!r}"
+                f"{record.place}: characters {start} to {stop} of {fields.label!r} "
+                f"are not within the {len(value)} characters of {field!r}"
             )
     return [(start - cut, stop - cut, *more) for start, stop, *more in spans]
 
@@ -194,8 +194,9 @@ def source_of(record: Record, fields: Fields) -> list[str]:
 
 def words_of(record: Record, fields: Fields) -> list[str]:
     """The words of a record's only source: a list, or a text that is split at blanks."""
-    words = record.texts(fields.source[0], "--source-field")
-    return words if isinstance(record.get(fields.source[0]), list) else labels.split_words(words[0])
+    field = fields.source[0]
+    words = record.texts(field, "--source-field")
+    return words if isinstance(record.get(field), list) else labels.split_words(words[0])
 
 
 def choices_of(record: Record, fields: Fields) -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -29,8 +30,8 @@ class Record:
     """A row of a file, whose fields are read by name; what is wrong with one is a `DataError`.
 
     A name with a dot goes into objects: `translation.de` is the field de of the object translation;
-    of a list of objects, it is the list of their values. A field whose own name has the dot is that
-    field.
+    of a list of objects, it is the list of their values. A text that is their json, as in a cell of
+    CSV, counts as they do. A field whose own name has the dot is that field.
     """
 
     values: dict[str, Any]
@@ -94,6 +95,9 @@ class Record:
 def _find_values(node: Any, name: str) -> list[Any]:
     """The value of a field of an object or of each object of a list, or of one item by its number;
     nothing if it is not there."""
+    if isinstance(node, str):  # as cells of CSV hold objects
+        with suppress(DataError):
+            node = parse_json(node, name)
     first, _, rest = name.partition(".")
     if isinstance(node, list) and first.isdecimal():
         item = node[int(first) : int(first) + 1]
