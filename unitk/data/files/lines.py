@@ -188,8 +188,7 @@ def read_pieces(path: Path) -> Iterator[tuple[bytes, int]]:
                 raise DataError(f"{path}: cut off, the end of the {PACKED[packed]} data is missing")
     except _damage() as error:
         # bz2 raises an OSError without a reason
-        damage = f"no {PACKED.get(packed, '')} data, or damaged"
-        reason = getattr(error, "strerror", None) or damage
+        reason = getattr(error, "strerror", None) or f"no {PACKED.get(packed)} data, or damaged"
         raise DataError(f"{name_file(path)}: {reason}") from error
 
 
@@ -198,7 +197,7 @@ def _damage() -> tuple[type[Exception], ...]:
     errors = [OSError, zlib.error, lzma.LZMAError]
     if zstd := sys.modules.get("zstandard"):
         errors.append(zstd.ZstdError)
-    return (*errors,)
+    return tuple(errors)
 
 
 def head(path: Path) -> bytes:

@@ -86,7 +86,7 @@ def record_blocks(
     path: Path, fields: Fields, base: int = 0, name: str = "auto"
 ) -> Iterator[PairBlock]:
     """The pairs of a file of records in this format."""
-    names = (*fields.source, *fields.target, *filter(None, [fields.label]))
+    names = *fields.source, *fields.target, *filter(None, [fields.label])
     read = _read_label if fields.form else _pair
     for group in split_in_groups(records(path, names, name)):
         pairs = [pair for record in group if (pair := _read(read, record, fields))]
