@@ -103,6 +103,8 @@ def test_what_fits_the_positions_is_the_limit(start):
         ("--block-size 2", "text", "--block-size must be above 2"),
         ("--max-source-len 600", "pairs", "only 509 source tokens fit the 513 positions"),
         ("--max-target-len 600", "pairs", "position 601 is beyond --arch.max-positions2 513"),
+        ("--block-size 90 --arch.max-positions2 40", "text", "--arch.max-positions2 .* 40 .*90"),
+        ("--block-size 90 --task.mixture 0,0,1 --arch.max-positions2 60", "text", " 89 .*got 60"),
         ("--patience 3", "text", "--patience has no effect without --valid"),
         ("--valid {pairs}", "text", "holds text, but .* holds pairs"),
         ("--valid {text} --best-metric dev/loss", "text", "such as valid/loss, got dev/loss"),

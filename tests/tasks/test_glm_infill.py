@@ -90,6 +90,19 @@ def test_every_mode_restores_the_text_and_names_its_mask(toy_vocab, mode, n):
             assert not ((shown[:-1] == mask) & (shown[1:] == mask)).any()
 
 
+@pytest.mark.parametrize(("mode", "n"), [(0, 2), (0, 60), (1, 7), (1, 60), (2, 7), (2, 60)])
+def test_no_span_goes_beyond_the_second_positions_that_are_declared(toy_vocab, mode, n):
+    weights = tuple(float(mode == m) for m in range(3))
+    made = task(toy_vocab, mixture=weights, mean_span=6.0, max_span=9, mask_ratio=0.3)
+    reached = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        example = made.pretrain(some_text(toy_vocab, n, rng), rng)
+        reached = max(reached, int(example.towers["x"].pos2.max()))
+    assert reached <= made.last_pos2(n)
+    assert mode == 1 or (mode, n) == (0, 2) or reached > made.last_pos2(n) - 3  # no idle limit
+
+
 def test_token_mode_at_512_has_the_published_statistics(toy_vocab):
     made, rng = task(toy_vocab), np.random.default_rng(0)
     text = some_text(toy_vocab, 510, rng)

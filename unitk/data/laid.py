@@ -180,7 +180,14 @@ class LaidTexts(Laid):
         # the sizes of all epochs are checked now, not when the epoch begins
         options = shape.options
         epochs = 1 if isinstance(options.block_size, int) else options.max_epochs or 1
-        size, *_ = [shape.text_size(frame, epoch) for epoch in range(epochs)]
+        sizes = [shape.text_size(frame, epoch) for epoch in range(epochs)]
+        last = task.last_pos2(max(sizes))
+        require(
+            last < (shape.arch.max_positions2 or UNLIMITED),
+            f"--arch.max-positions2 must be above {last} for spans of --task {task.name} in texts "
+            f"of --block-size {max(sizes) + frame}, got {shape.arch.max_positions2}",
+        )
+        size = sizes[0]
         unbroken = options.blocks == "stream" and not task.separates
         how = task.cut or (cut_unbroken if unbroken else options.blocks)
         self.cut = how, task.copies, task.both_ways

@@ -100,7 +100,7 @@ class ModelConfig(ArchConfig):
     embedding_width: Count = 0
     """Width of the embedding tables. A linear map takes it to the width of the hidden states
     (ALBERT: 128). 0: the same width, no map."""
-    layer_groups: int = 0
+    layer_groups: Count = 0
     """Groups of layers that share their weights (ALBERT: 1). 0: every layer has its own."""
     layer_share: Share = "layer"
     """Weights that the layers of a group share: all, those of the attention, or those of the
@@ -219,7 +219,7 @@ class ModelConfig(ArchConfig):
         self._check_layers()
         self._check_positions()
         groups = self.layer_groups == 0 or self.num_layers % self.layer_groups == 0
-        self._require("layer_groups", groups and self.layer_groups >= 0, "a divisor of the layers")
+        self._require("layer_groups", groups, "a divisor of the layers")
         self._need("attention_bias", self.bias, "without --arch.bias")
         self._need("qkv_bias", not self.bias, "with --arch.bias")
         biased = self.bias and self.attention_bias
@@ -264,7 +264,7 @@ class ModelConfig(ArchConfig):
             rise = len(waves) == 2 and 0 < waves[0] < waves[1]
             self._require("rotary_wavelengths", rise, "two rising numbers above 0")
             require(self.rotary_factor != 1, "--arch.rotary-wavelengths needs --arch.rotary-factor")
-        table = self.max_positions > 0 and not rotary
+        table = self.max_positions and not rotary
         self._need("position_offset", table, "where there is no table of positions")
         step = 4 if self.max_positions2 else 2  # a pair of channels for each position
         turning = self.key_width * self.rotary_share

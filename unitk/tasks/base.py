@@ -224,6 +224,10 @@ class Task:
         """The most slots that `pretrain` makes of texts of `n` tokens."""
         return n + self.frame
 
+    def last_pos2(self, n: int) -> int:
+        """The largest second position that `pretrain` gives to texts of `n` tokens."""
+        return 0
+
     def pair_slots(self, source: Ids, target: Ids, parts: Ids) -> Ids | None:
         """The most slots of pairs with these tokens of source and target, and parts of a source.
 

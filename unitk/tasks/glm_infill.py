@@ -123,6 +123,10 @@ class GLMInfill(Task):
         max_spans = np.minimum(most_spans(budget, c.mean_span, c.max_span), np.maximum(n, 1))
         return n + self.frame + 2 * max_spans
 
+    def last_pos2(self, n: int) -> int:
+        short = not any(self.config.mixture[1:])
+        return min(n, self.config.max_span if short else n) + 1  # of a span, after its S
+
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         v = self.vocab
         c = self.config
