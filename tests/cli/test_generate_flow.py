@@ -376,7 +376,7 @@ def test_mistakes_are_told_before_anything_is_decoded(decode, files, monkeypatch
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("--input in.txt --interactive", "give texts, or one of .*, got --input and --interactive"),
+        ("--input in.txt --interactive", "give texts, .*, got --input and --interactive"),
         ("--interactive --output out.txt", "--interactive has no --output"),
         ("--interactive --prefix-file in.txt", "--prefix-file has no effect with --interactive"),
         ("--interactive --score", "--score has no effect with --interactive"),
