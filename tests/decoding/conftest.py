@@ -55,8 +55,7 @@ class Case:
             dropout=0.0,
             attention_dropout=0.0,
             init_std=self.scale,
-            relative_buckets=8 if self.name == "relative" else 0,
-            relative_distance=10,
+            **({"relative_buckets": 8, "relative_distance": 10} if self.name == "relative" else {}),
         )
         self.model = config.build(self.words + 3).eval()
 
