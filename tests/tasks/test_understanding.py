@@ -3,6 +3,7 @@
 import json
 import random
 import re
+from itertools import product
 
 import numpy as np
 import pytest
@@ -185,6 +186,20 @@ def test_each_choice_is_a_doc_of_its_own(toy_vocab):
     task = task.with_trained(position_limit=7)
     short = task.lay_out([A, B, A]).towers["x"]
     assert int(short.pos.max()) == 6 and short.token.tolist().count(42) == 1
+
+
+@pytest.mark.parametrize("layout", ["mlm", "lm", "glm_infill", "xlnet"])
+def test_text_and_choice_fit_the_positions_whatever_their_lengths(toy_vocab, layout):
+    """The choice loses tokens only if one of the text is left."""
+    task = made("choice", layout, toy_vocab)
+    for limit, text, choice in product((9, 12), (1, 4, 30), (1, 4, 30)):
+        fitted = task.with_trained(position_limit=limit)
+        words, more = np.full(text, 40), np.full(choice, 41)
+        x = fitted.lay_out([words, more]).towers["x"]
+        assert int(x.pos.max()) < limit
+        left = [int((x.token == word).sum()) for word in (40, 41)]
+        whole = task.lay_out([words, more]).towers["x"].pos.max() < limit
+        assert left == [text, choice] if whole else left[0] == 1 or left[1] == choice
 
 
 def test_a_causal_model_is_asked_for_the_words_of_every_choice(toy_vocab):

@@ -109,11 +109,11 @@ class Choice(Labelling):
         return self.rank_names(output[0], range(len(parts) - 1))
 
     def fit(self, text: Ids, choice: Ids) -> Encoded:
-        """Text and choice laid out; the text is truncated to the model's positions."""
+        """Text and choice laid out; the text, then the choice, is truncated to the positions."""
         encoded = self.lay_out_parts([text, choice])
-        over = max(int(slots.pos.max()) + 1 for slots in encoded.example.towers.values())
-        if (position_limit := self.trained.position_limit) and over > position_limit:
-            encoded = self.lay_out_parts(
-                [text[: max(len(text) + position_limit - over, 1)], choice]
-            )
+        last = max(int(slots.pos.max()) + 1 for slots in encoded.example.towers.values())
+        if (position_limit := self.trained.position_limit) and last > position_limit:
+            room = len(text) + len(choice) - (last - position_limit)
+            kept = max(room - len(choice), 1)
+            encoded = self.lay_out_parts([text[:kept], choice[: max(room - kept, 1)]])
         return encoded
