@@ -86,6 +86,13 @@ def test_empty_sources_have_empty_outputs_and_shift_nothing(generator):
     assert texts(found[1:2]) == texts(generator.generate(["The bade."], **QUICK))
 
 
+def test_a_blank_that_generate_reads_as_plain_text_is_warned_of(generator, caplog):
+    generator.infill("the [MASK] sat", **QUICK)
+    assert "infill" not in caplog.text
+    generator.generate("the [MASK] sat", **QUICK)
+    assert "infill" in caplog.text
+
+
 def test_only_the_last_part_is_shortened(generator, caplog):
     rng = np.random.default_rng(0)
     sources = [[rng.integers(9, 200, n) for n in sizes] for sizes in ((5, 60), (5, 4), (70,))]

@@ -137,7 +137,7 @@ class Generator(SourceEncoder):
         the loop ends the work.
         """
         # the checkpoint's own sampling is kept, its beam is not
-        drawn = {**self.defaults, **options}.get("sampling", False)
+        drawn = {**self.defaults, **options}.get("sampling")
         options = {**({} if drawn else {"beam": 1}), "nbest": 1, "best_of": 1, **options}
         config = self._build_config(options)
         require(

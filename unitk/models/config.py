@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from unitk.errors import UsageError, require
+from unitk.errors import require
 from unitk.models.base import ArchConfig
 from unitk.options.fields import Above, Count, Part, Positive, Rate, Weight, render
 
@@ -45,7 +45,7 @@ class ModelConfig(ArchConfig):
     layer_heads: tuple[int, ...] = ()
     """Heads of each layer where some are pruned, such as 4,2,3,4 (`unitk analyse heads --dest`).
     Default: --arch.num-heads in each."""
-    num_kv_heads: int = 0
+    num_kv_heads: Count = 0
     """Heads of keys and values, each of which serves as many heads of queries (Ainslie et al. 2023,
     arXiv 2305.13245). 0: every head has its own."""
     layer_windows: tuple[int, ...] = ()
@@ -218,7 +218,7 @@ class ModelConfig(ArchConfig):
         self._check_layer_heads()
         self._check_layers()
         self._check_positions()
-        groups = self.layer_groups == 0 or self.num_layers % self.layer_groups == 0
+        groups = not self.layer_groups or self.num_layers % self.layer_groups == 0
         self._require("layer_groups", groups, "a divisor of the layers")
         self._need("attention_bias", self.bias, "without --arch.bias")
         self._need("qkv_bias", not self.bias, "with --arch.bias")
@@ -240,10 +240,10 @@ class ModelConfig(ArchConfig):
         self._require("head_dense", pools, "tanh or transform without --arch.head-pooler")
         self._need("head_layer_norm", self.head_layers, "without --arch.head-layers")
         for head in self.heads:
-            if not re.fullmatch(r"\w+:\w+(:[1-9]\d*)?", head):
-                raise UsageError(f"--arch.heads must be KIND:NAME[:SIZE],..., got {head!r}")
-        twice = len({*self.head_sizes}) < len(self.heads)
-        self._require("heads", not twice, "heads of different names")
+            known = re.fullmatch(r"\w+:\w+(:[1-9]\d*)?", head) is not None
+            require(known, f"--arch.heads must be KIND:NAME[:SIZE],..., got {head!r}")
+        differ = len({*self.head_sizes}) == len(self.heads)
+        self._require("heads", differ, "heads of different names")
 
     def _need(self, name: str, used: object, where: str) -> None:
         """Refuse a value of an option that is not `used`, unless it is the default."""
@@ -269,15 +269,14 @@ class ModelConfig(ArchConfig):
         step = 4 if self.max_positions2 else 2  # a pair of channels for each position
         turning = self.key_width * self.rotary_share
         even = not rotary or turning % step == 0
-        needs = f"--arch.positions rotary needs heads of {step} channels or a multiple"
-        require(even, f"{needs}, got {turning:g}")
+        what = f"heads of {step} channels or a multiple, got {turning:g}"
+        require(even, f"--arch.positions rotary needs {what}")
 
     def _check_layers(self) -> None:
-        kv_heads = self.num_kv_heads
-        replaced = self.attention_type != ModelConfig.attention_type
-        grouped = kv_heads >= 0 and (kv_heads == 0 or self.num_heads % kv_heads == 0)
+        usual = self.attention_type == ModelConfig.attention_type
+        grouped = not self.num_kv_heads or self.num_heads % self.num_kv_heads == 0
         self._require("num_kv_heads", grouped, f"a divisor of --arch.num-heads {self.num_heads}")
-        self._need("num_kv_heads", not replaced, "with attention of its own")
+        self._need("num_kv_heads", usual, "with attention of its own")
         windows = min(self.layer_windows, default=0) >= 0
         self._require("layer_windows", windows, "numbers of at least 0")
         self._need("parallel_residual", self.norm_first, "without --arch.norm-first")

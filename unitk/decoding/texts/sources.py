@@ -63,6 +63,8 @@ class SourceEncoder:
 
         The limit is that of the training unless `max_source_len` is among the names `given`.
         """
+        if SYMBOLS["mask"] in str(texts):
+            log.warning("a blank in a text is read as plain text; infill fills blanks")
         if "max_source_len" in given:
             return self.sources(texts, config.max_source_len or sys.maxsize), config
         return self.sources(texts), replace(config, max_source_len=self.task.trained.max_source)
