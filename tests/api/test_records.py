@@ -304,3 +304,10 @@ def test_outputs_are_a_table_that_can_be_scored():
     texts = [best.text for best, *_ in outputs]
     [score] = unitk.score(metric="rouge", hypotheses=outputs, references=texts).values()
     assert score.figures["rougeL"] == 100
+
+
+@pytest.mark.parametrize("option", ["data", "valid"])
+def test_texts_in_place_of_corpora_are_told_to_be_records(option, tmp_path):
+    given = {"data": tmp_path, option: ["the cat sat", "a dog"]}
+    with pytest.raises(UsageError, match=f'{option}: .*the cat sat.*"text"'):
+        next(iter(unitk.train(task="lm", save_dir=tmp_path / "run", max_steps=1, **given)))

@@ -62,14 +62,7 @@ def store_records(
         if isinstance(files.get(name), Mapping) or are_records(files.get(name), texts)
     ]
     for name in sorted(names.keys() - given):
-        value = files.get(name)
-        for item in value if isinstance(value, list | tuple) else ():  # names of files, not texts
-            text = isinstance(item, str) and len(item.split()) > 1 and "://" not in item
-            require(
-                not text or bool(glob(item)),
-                f"--{name}: there is no file {show_value(item)}; "
-                'a text in memory is a record: {"text": ...}',
-            )
+        _check_names(name, files.get(name))
     if not given:  # no temporary folder
         yield files
         return
@@ -78,6 +71,17 @@ def store_records(
             for name in given:
                 files[name] = _write(files[name], Path(folder) / name, name, names[name])
         yield files
+
+
+def _check_names(option: str, value: object) -> None:
+    """Refuse texts in a list of names of files or corpora."""
+    for item in value if isinstance(value, list | tuple) else ():
+        text = isinstance(item, str) and len(item.split()) > 1 and "://" not in item
+        require(
+            not text or bool(glob(item)),
+            f"--{option}: there is no file {show_value(item)}; "
+            'a text in memory is a record: {"text": ...}',
+        )
 
 
 def _write(records: Any, path: Path, name: str, fields: Sequence[str]) -> Path:
@@ -156,6 +160,8 @@ def take_corpus(arguments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, An
     given = dict(arguments)
     how = given.pop("preprocess", None) or {}
     held = {name: given.pop(name) for name in ("data", "valid") if are_records(given.get(name))}
+    for name in {"data", "valid"} - held.keys():
+        _check_names(name, given.get(name))
     require(not how or bool(held), "--preprocess has no effect: --data names a corpus")
     if not held:
         return given, {}
