@@ -73,7 +73,7 @@ class Whole(Labelling):
     def lay_out(self, parts: list[Ids]) -> Example:
         require(
             len(parts) == 2 or not self.fields,
-            f"--task.both-orders reads pairs of texts, got a text of {len(parts)} parts",
+            f"--task.both-orders reads pairs of texts; number of texts given: {len(parts)}",
         )
         return self.lay_out_orders(parts)
 
