@@ -163,7 +163,7 @@ LARGEST = {
     "unitk-base-en": 31e6,
     "unitk-base-en-questions": 4e6,
     "unitk-base-en-summaries": 4e6,
-    "unitk-vae-en": 4e6,
+    "unitk-vae-en": 7e6,
 }
 """Bytes that a model may have with all that belongs to it."""
 

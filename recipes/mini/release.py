@@ -44,6 +44,7 @@ def main() -> None:
     # where it was trained is no matter
     config, paths = state["config"], ("data", "valid", "save_dir", "init_from")
     config |= {key: Path(config[key]).name for key in paths if config.get(key)}
+    state.pop("averaged", None)
     with new_folder(args.dest / args.name, "--dest", replace=True) as folder:
         half = {name: tensor.to(torch.bfloat16) for name, tensor in weights.items()}
         save_tensors(half, folder / WEIGHTS)
@@ -51,7 +52,9 @@ def main() -> None:
         Vocab.load(checkpoint / "vocab").save(folder / "vocab")
         card = (HERE / f"{args.name}.md").read_text(encoding="utf-8")
         size = sum(tensor.numel() for tensor in weights.values())
-        card = card.replace("{about}", about(state, size)).replace("{curve}", curve(args.run))
+        card = card.replace("{about}", about(state, size))
+        if "{curve}" in card:  # a mean of runs has none
+            card = card.replace("{curve}", curve(args.run))
         (folder / "README.md").write_text(card, encoding="utf-8")
         seal(folder)
         if (meant := HERE / f"{args.name}.yaml").exists():

@@ -3,18 +3,20 @@
     python3 sentences.py --sentences train.en.gz --texts a.jsonl b.jsonl.gz --held-out dev.en.gz \
         --dest train.txt
 
-Those of --sentences as they are, and sentences of 4 to 14 words of the texts, each once, shuffled.
+Those of --sentences, and sentences of 4 to 14 words of the texts, each once, shuffled: all whose
+every word occurs --times or more in --sentences.
 """
 
 import argparse
 import gzip
 import random
 import re
+from collections import Counter
 from pathlib import Path
 
 from unitk.data.files.readers import format_of, records
 
-PLAIN = re.compile(r"[a-z][a-z' ,.?!-]*[.?!]")
+PLAIN = re.compile(r"[a-z][a-z' ,.?!-]*(?<! mr)(?<! mrs)(?<! dr)(?<! st) [.?!]")
 APART = (
     (r'([.,!?;:"()])(?=\s|$)', r" \1"),
     (r'(^|\s)(["(])', r"\1\2 "),
@@ -42,9 +44,12 @@ def main():
     parser.add_argument("--sentences", type=Path, required=True)
     parser.add_argument("--texts", type=Path, nargs="+", required=True)
     parser.add_argument("--held-out", type=Path, nargs="+", required=True)
+    parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--dest", type=Path, required=True)
     args = parser.parse_args()
     sentences = lines(args.sentences)
+    counts = Counter(word for sentence in sentences for word in sentence.split())
+    known = {word for word, count in counts.items() if count >= args.times}
     for path in args.texts:
         for record in records(path, ("text",), format_of(path, "auto", "--texts")):
             several = split(record.text("text"))
@@ -54,7 +59,11 @@ def main():
                 if 3 <= sentence.count(" ") <= 13 and PLAIN.fullmatch(sentence)
             ]
     held_out = {line for path in args.held_out for line in lines(path)}
-    kept = [sentence for sentence in dict.fromkeys(sentences) if sentence not in held_out]
+    kept = [
+        sentence
+        for sentence in dict.fromkeys(sentences)
+        if sentence not in held_out and known.issuperset(sentence.split())
+    ]
     random.Random(1).shuffle(kept)
     args.dest.write_text("".join(f"{sentence}\n" for sentence in kept), encoding="utf-8")
     print(f"{args.dest}: {len(kept):,} sentences")

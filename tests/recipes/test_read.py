@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
-KINDS = ("fills", "continuations", "questions", "analogies")
+KINDS = ("fills", "continuations", "questions", "analogies", "walks")
 
 
 def report(run, texts, verdicts):
@@ -36,6 +36,19 @@ def test_a_verdict_holds_for_the_same_output_of_the_same_input(tmp_path):
     (run / "report.tsv").write_text("fine\tfills\tin 1\tout 1\n")
     done = report(run, texts, verdicts)
     assert done.returncode == 1 and "report.tsv, line 1: fine is none of" in done.stderr
+
+
+def test_a_walk_is_read_without_its_ends_and_a_sample_has_no_input(tmp_path):
+    run, texts = tmp_path / "run", tmp_path / "texts"
+    for folder in (texts, run):
+        folder.mkdir()
+    (texts / "walks.txt").write_text("a\te\nf\ti\n")
+    (run / "walks.txt").write_text("0\ta\n0.3\tb\n0.7\tc\n1\te\n\n0\tf\n0.5\tg\n1\ti\n")
+    (run / "samples.txt").write_text("x\ny\n")
+    report(run, texts, tmp_path / "none.tsv")
+    rows = list(csv.reader((run / "report.tsv").open(newline=""), "excel-tab"))
+    outputs = [("walks", "a | e", "b / c"), ("walks", "f | i", "g")]
+    assert rows == [["", *one] for one in (*outputs, ("samples", "", "x"), ("samples", "", "y"))]
 
 
 def test_every_kept_verdict_is_on_a_text_of_the_recipe():

@@ -70,7 +70,7 @@ def test_quickstart_goes_through_every_stage(tmp_path):
     assert "BLEU-4" in printed and "ROUGE-L" in printed and printed.count("reference  ") == 10
     _, analogy = printed.split("--checkpoint unitk-vae-en\n")
     assert printed.count("\n$ unitk ") == 8
-    assert analogy.splitlines() == ["they are doctors ."]
+    assert analogy.splitlines() == ["she played the piano ."]
     run = tmp_path / "runs" / "quickstart"
     assert (run / "loss.png").read_bytes().startswith(b"\x89PNG")
     lines = [(run / name).read_text().splitlines() for name in ("written.txt", "wanted.txt")]
@@ -240,7 +240,7 @@ def test_mini_goes_on_after_a_stop(tmp_path):
 
 @pytest.mark.slow
 def test_the_recipe_of_the_autoencoder_scores_sentences_of_ten_words(tmp_path):
-    printed = recipe("mini", tmp_path, script="vae.sh", STEPS="2")
+    printed = recipe("mini", tmp_path, script="vae.sh", STEPS="2", STEPS2="1", STEPS3="1")
     ten = (tmp_path / "runs" / "vae" / "ten.txt").read_text().splitlines()
     assert len(ten) > 20 and all(len(line.split()) == 10 for line in ten)
     assert f"reference_words {10 * len(ten)}" in printed

@@ -42,7 +42,7 @@ STAGES = {
         " --infill 'She opened the [MASK] and put her [MASK] on the table.'",
         "generate --checkpoint unitk-base-en 'The old man opened the door' 'It was a cold night'",
         "generate --checkpoint unitk-base-en-questions --input {run}/passages.txt",
-        "latent analogy 'he is a teacher .' 'they are teachers .' 'she is a doctor .'"
+        "latent analogy 'he plays tennis .' 'he played tennis .' 'she plays the piano .'"
         " --checkpoint unitk-vae-en",
     ),
 }
