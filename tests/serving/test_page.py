@@ -264,7 +264,7 @@ CONTROLS = {
     "show": {"task": "lm", "text": "a dog", "target": "a cat", "seed": "3"},
 }
 SENT = {
-    "fill": {"task": "glm_infill", "texts": ["A [MASK] sat."], "beam": 2, "nbest": 2, "max_len": 5},
+    "fill": {"task": "glm_infill", "texts": ["A ___ sat."], "beam": 2, "nbest": 2, "max_len": 5},
     "continue": {
         **{"task": "lm", "prompt": "He", "stream": True},
         **{"sentences": 2, "best_of": 8, "max_tokens": 3, "temperature": 1.2, "seed": 9},
@@ -513,6 +513,7 @@ def test_a_mask_that_is_too_wide_says_so(serving, browser):
     with serving("unitk-vae-en") as where:
         for width, wide in ((390, True), (1200, False)):
             with opened(browser, where, width) as page:
+                page.fill("#show [name=text]", "we went home by bus as the train was late .")
                 press(page, "show")
                 more = page.query_selector("#show .mask .more")
                 shown = "([one, wide]) => one.hidden !== wide"
