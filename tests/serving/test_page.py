@@ -513,7 +513,10 @@ def test_a_mask_that_is_too_wide_says_so(serving, browser):
     with serving("unitk-vae-en") as where:
         for width, wide in ((390, True), (1200, False)):
             with opened(browser, where, width) as page:
-                page.fill("#show [name=text]", "we went home by bus as the train was late .")
+                if wide:
+                    page.fill(
+                        "#show [name=text]", "we went home by bus . the train was late . " * 2
+                    )
                 press(page, "show")
                 more = page.query_selector("#show .mask .more")
                 shown = "([one, wide]) => one.hidden !== wide"
