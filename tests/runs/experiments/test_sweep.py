@@ -61,6 +61,21 @@ def test_lists_are_a_grid_and_ranges_are_drawn():
     )
 
 
+def test_whole_bounds_draw_whole_numbers_each_as_often():
+    seeds = [int(one["seed"]) for one in drawn("seed=1:3", "lr=0.0:1.0", trials=300)]
+    assert all(80 <= seeds.count(one) <= 120 for one in (1, 2, 3))
+    widths = [int(one["batch-tokens"]) for one in drawn("batch-tokens=1024:99999:log", trials=50)]
+    assert 1024 <= min(widths) and max(widths) <= 99999
+    assert 9 < sum(width < 9_999 for width in widths) < 41  # half of the logarithms
+
+
+def test_no_trial_is_drawn_twice():
+    some = drawn("seed=1:3", "task.ends=on,off", trials=6)
+    assert len({tuple(one.values()) for one in some}) == 6
+    with pytest.raises(UsageError, match="only 6 different trials"):
+        drawn("seed=1:3", "task.ends=on,off", trials=7)
+
+
 @pytest.mark.parametrize(
     ("rates", "end"),
     [(["2e-3", "1e-3", "1e-2"], ""), (["1e-2", "1e-3", "2e-3"], "highest"), (["1", "2"], "")],
@@ -78,6 +93,7 @@ def test_a_best_value_at_an_end_of_those_tried_is_named(rates, end):
     [
         ("lr=1:0.1", "--over lr=1:0.1"),
         ("lr=0:1:log", "--over lr=0:1:log"),
+        ("lr=0:inf", "--over lr=0:inf"),
         ("lr", "--over lr"),
         ("lr=0.1:1", "--trials"),
     ],

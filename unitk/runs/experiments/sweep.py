@@ -18,13 +18,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from unitk import files
 from unitk.api.verb import verb
-from unitk.errors import NonFiniteError, require
+from unitk.errors import NonFiniteError, UsageError, require
 from unitk.options.fields import Bound, Checked, Count, Positive
 from unitk.registry import register
 from unitk.runs.experiments.known import parse_experiment, read_experiment
@@ -51,7 +51,7 @@ class Options(Checked):
 
     over: tuple[str, ...]
     """OPTION=VALUE,VALUE or a range OPTION=LOW:HIGH, whose values are drawn uniformly, with :log by
-    their logarithms. May be repeated."""
+    their logarithms; whole numbers between whole bounds. May be repeated."""
     save_dir: Path
     """Folder of the trials and of sweep.json."""
     trials: Positive | None = None
@@ -182,7 +182,7 @@ def write_table(path: Path, spec: dict[str, Any], trials: Sequence[Trial]) -> li
 
 def draw_trials(options: Options) -> list[dict[str, str]]:
     """The values of each trial: a grid of lists, or draws."""
-    axes: dict[str, list[str] | tuple[float, float, bool]] = {}
+    axes: dict[str, list[str] | Range] = {}
     for text in options.over:
         # the list of --over was cut at every comma, those between the values of an option too:
         # what has no = belongs to the option before it
@@ -196,7 +196,7 @@ def draw_trials(options: Options) -> list[dict[str, str]]:
         require(name not in axes, f"--over {name} is given twice")
         require(name != "save-dir", "--over save-dir: each trial has a folder in --save-dir")
         axes[name] = range_of(text, value) or [value]
-    ranges = [name for name, axis in axes.items() if isinstance(axis, tuple)]
+    ranges = [name for name, axis in axes.items() if isinstance(axis, Range)]
     for name, axis in axes.items():
         values = axis if isinstance(axis, list) else []
         twice = next((choice for choice in values if values.count(choice) > 1), None)
@@ -206,12 +206,27 @@ def draw_trials(options: Options) -> list[dict[str, str]]:
         lists = [axis for axis in axes.values() if isinstance(axis, list)]
         return [dict(zip(axes, values, strict=True)) for values in product(*lists)]
     rng = np.random.default_rng(options.seed)
-    trials = range(options.trials)
-    return [{name: draw_one(axis, rng) for name, axis in axes.items()} for _ in trials]
+    drawn: list[dict[str, str]] = []
+    for _ in range(100 * options.trials):  # a trial that was drawn before is drawn again
+        trial = {name: draw_one(axis, rng) for name, axis in axes.items()}
+        if trial not in drawn:
+            drawn.append(trial)
+        if len(drawn) == options.trials:
+            return drawn
+    raise UsageError(f"--trials {options.trials}: --over has only {len(drawn)} different trials")
 
 
-def range_of(text: str, value: str) -> tuple[float, float, bool] | None:
-    """The bounds of `LOW:HIGH` or `LOW:HIGH:log`, and whether it is logarithmic; else None."""
+class Range(NamedTuple):
+    """The values `LOW:HIGH` of an option, or `LOW:HIGH:log`."""
+
+    low: float
+    high: float
+    logarithmic: bool
+    whole: bool
+
+
+def range_of(text: str, value: str) -> Range | None:
+    """The range that a value of --over writes, or None if it is a value."""
     parts = value.split(":")
     try:
         low, high = float(parts[0]), float(parts[1])
@@ -219,19 +234,22 @@ def range_of(text: str, value: str) -> tuple[float, float, bool] | None:
         return None
     logarithmic = parts[2:] == ["log"]
     known = not parts[2:] or logarithmic
-    require(known and low < high, f"--over {text}: a range is LOW:HIGH or LOW:HIGH:log")
+    good = known and low < high and math.isfinite(high - low)
+    require(good, f"--over {text}: a range is LOW:HIGH or LOW:HIGH:log")
     require(low > 0 or not logarithmic, f"--over {text}: the logarithm needs LOW above 0")
-    return low, high, logarithmic
+    return Range(low, high, logarithmic, all(part.lstrip("-").isdigit() for part in parts[:2]))
 
 
-def draw_one(axis: list[str] | tuple[float, float, bool], rng: np.random.Generator) -> str:
-    """A value of a list or a range, to four digits."""
+def draw_one(axis: list[str] | Range, rng: np.random.Generator) -> str:
+    """A value of a list or a range: whole, or to four digits."""
     if isinstance(axis, list):
         return axis[int(rng.integers(len(axis)))]
-    low, high, logarithmic = axis
-    if logarithmic:
-        return f"{math.exp(rng.uniform(math.log(low), math.log(high))):.4g}"
-    return f"{rng.uniform(low, high):.4g}"
+    low, high = axis.low, axis.high + axis.whole  # each whole number has an interval of its own
+    if axis.logarithmic:
+        drawn = math.exp(rng.uniform(math.log(low), math.log(high)))
+    else:
+        drawn = rng.uniform(low, high)
+    return f"{min(math.floor(drawn), axis.high):.0f}" if axis.whole else f"{drawn:.4g}"
 
 
 def trial_of(folder: Path, number: int, values: dict[str, str], base: Sequence[str]) -> Trial:
