@@ -211,7 +211,8 @@ def test_texts_from_nothing(lm, glm, lines, tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("--num-samples 2 --beam 3", "--beam has no effect with --num-samples"),
+        ("--num-samples 2 --beam 3", "--beam has no effect where outputs are drawn"),
+        ("x --sampling --beam 5", "--beam has no effect where outputs are drawn"),
         ("--num-samples 2 --nbest 3", "--nbest has no effect with --num-samples"),
         ("--num-samples 2 --sampling off", "--num-samples draws texts"),
         ("--num-samples 2 --prefix-file x", "--prefix-file has no effect with --num-samples"),

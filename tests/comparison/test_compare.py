@@ -58,8 +58,10 @@ def test_the_table_ranks_within_a_kind_only():
 def test_one_document_has_no_interval():
     one = Likelihood("exact", TEXTS[:1], [np.array([3.0])], np.array([3.0]), 0, 0, 1, 0)
     other = Likelihood("exact", TEXTS[:1], [np.array([4.0])], np.array([4.0]), 0, 0, 1, 0)
+    assert "standard_error" not in one.figures()
     rows = rows_of({"a": one, "b": other})
     lines = lines_of_rows(rows)
+    assert "nan" not in csv_of(rows)
     assert "nan" not in "".join(lines) and lines[2].endswith(f"{1 / math.log(2) / 15:.4f}")
     assert lines[-1].startswith("One document has no interval: --documents")
 

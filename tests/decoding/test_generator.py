@@ -86,6 +86,14 @@ def test_empty_sources_have_empty_outputs_and_shift_nothing(generator):
     assert texts(found[1:2]) == texts(generator.generate(["The bade."], **QUICK))
 
 
+def test_a_beam_is_refused_where_outputs_are_drawn(generator):
+    for way in (generator.generate, generator.sample):
+        source = [["The bade."]] if way == generator.generate else []
+        with pytest.raises(UsageError, match="--beam .*drawn"):
+            way(*source, sampling=True, beam=3)
+    generator.generate(["The bade."], sampling=False, beam=3, max_len=2)
+
+
 def test_a_blank_that_generate_reads_as_plain_text_is_warned_of(generator, caplog):
     generator.infill("the [MASK] sat", **QUICK)
     assert "infill" not in caplog.text

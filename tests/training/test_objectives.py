@@ -115,6 +115,15 @@ def test_a_criterion_of_certain_tasks_learns_no_other(begin, task):
         begin(f"--task lm --arch gpt2_tiny --criterion {criterion}")
 
 
+def test_a_weight_of_words_needs_a_layout_that_asks_for_them(begin):
+    words = "--task classify --task.lm-weight 0.3"
+    for more in ("--arch bert_tiny", "--arch unilm_tiny --task.layout unilm"):
+        with pytest.raises(UsageError, match="--task.lm-weight .*--task.layout lm$"):
+            begin(f"{words} {more}")
+    with pytest.raises(UsageError, match="labelled"):  # texts have no classes
+        begin(f"{words} --arch gpt2_tiny --task.layout lm:opening=none")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

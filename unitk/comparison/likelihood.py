@@ -93,7 +93,7 @@ class Likelihood:
         return error_of_ratio(self.nats / math.log(2), self.sizes)
 
     def figures(self) -> dict[str, Any]:
-        """The figures by name; "draws" only where there are some."""
+        """The figures by name; "draws" and "standard_error" only where there are some."""
         figures: dict[str, Any] = {
             "kind": self.kind,
             "documents": len(self.documents),
@@ -107,7 +107,8 @@ class Likelihood:
             figures["draws"] = self.draws
         figures["nats"] = float(self.nats.sum())
         figures["bits_per_byte"] = self.bits_per_byte
-        figures["standard_error"] = self.error
+        if not math.isnan(error := self.error):
+            figures["standard_error"] = error
         return figures
 
 

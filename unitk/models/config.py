@@ -201,7 +201,7 @@ class ModelConfig(ArchConfig):
     the root of the ratio, and the last norm by the ratio. 0: every width begins alike."""
     scaled_init: bool = True
     """Divide --arch.init-std by sqrt(2 * layers) for the two maps of a layer that add to the hidden
-    states."""
+    states. They are zero with --arch.zero-init."""
     zero_init: bool = False
     """Start the maps of a layer that add to the hidden states at zero, so that a layer changes
     nothing at first."""

@@ -75,13 +75,12 @@ class Service:
             single = not isinstance(body.get(option.name), list)
             several = isinstance(option.default, tuple)
             require(single or several, f"{option.name} must be one value, got a list")
-        # through the grammar of the command line, which knows types and choices
-        texts = {key: argument_text(body[key], key) for key in options if key in body}
         used = route.fill_defaults(self.tasks[task].defaults, body)
         # of what a request leaves out, the server grants as much as it allows
         lowered = self._lower_limits(route.Options, used)
         used = {key: value for key, value in used.items() if key not in lowered}
-        values = used | lowered | texts
+        values = used | lowered | {key: body[key] for key in options if key in body}
+        # through the grammar of the command line, which knows types and choices
         texts = {key: argument_text(value, key) for key, value in values.items()}
         with naming_defaults(used):
             config = resolve(route.Options, Settings.of_texts(texts, Origin.FLAG)).main
@@ -127,8 +126,10 @@ class Service:
                 limit = limits.max_beam
                 value = getattr(config, name)
                 require(value <= limit, f"{name} must be at most {limit}, got {value}")
-            fits = length(config.max_len, 0) <= (limit := limits.max_output)
-            require(fits, f"max_len must be at most {limit}, got {config.max_len}")
+            require(
+                length(config.max_len, 0) <= limits.max_output,
+                f"max_len must be at most {limits.max_output}, got {config.max_len}",
+            )
 
 
 class UnknownModel(UsageError):

@@ -327,9 +327,6 @@ def open_generation(parsed: config.Parsed) -> Generation:
 def check_generate(parsed: config.Parsed) -> None:
     """Refuse options that contradict each other or have no effect."""
     options: Options = parsed.main
-    if options.sampling:
-        option = "--sampling" if options.num_samples is None else "--num-samples"
-        parsed.idle(f"with {option}", "beam")
     answering.check_words(options.texts)
     instead = f"with {find_way(options)}"
     if options.num_samples is not None:

@@ -256,7 +256,7 @@ USER = [{"role": "user", "content": f"Oslo\t{PASSAGE}"}]
         ("completions", {"n": True}, 400, "n", "an integer"),
         ("completions", {"n": 3, "best_of": 2}, 400, "best_of", "at least 3"),
         ("completions", {"best_of": 99}, 400, "best_of", "at most 16"),
-        ("completions", {"prompt": ["a"] * 16, "n": 16}, 400, "n", "256 outputs"),
+        ("completions", {"prompt": ["a"] * 16, "n": 16}, 400, "n", "at most 4"),
         ("completions", {"max_tokens": 0}, 400, "max_tokens", "at least 1"),
         ("completions", {"max_tokens": 10**30}, 400, "max_tokens", ""),
         ("completions", {"max_tokens": "4"}, 400, "max_tokens", "an integer"),

@@ -74,9 +74,11 @@ def write_defaults(folder: Path, values: Mapping[str, Any]) -> None:
 def select_defaults(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """The defaults of a checkpoint that apply where some options are given, by name.
 
-    Options of a search drop those of sampling, and the other way round.
+    Options of a search drop those of sampling, and the other way round; raises UsageError if a beam
+    is given where outputs are drawn.
     """
     draws = given.get("sampling", defaults.get("sampling") and SEARCHES.isdisjoint(given))
+    require(not draws or "beam" not in given, "--beam has no effect where outputs are drawn")
     idle = {*given, *(SEARCHES if draws else DRAWS)}
     idle |= {part for name, part in BELONGS.items() if name in given}
     if str(given.get("beam")) == "1":  # one output is in no need of ranking
@@ -96,12 +98,11 @@ def find_defaults(given: Settings) -> tuple[str, dict[str, Any]]:
     texts: dict[str, Any] = given.texts
     named = given["checkpoint"].words[0] if "checkpoint" in given else None
     path = str(parse_value(named, tuple[Path, ...], "--checkpoint")[0]) if named else ""
-    if not path or "infill" in texts:
-        return path, {}
     for name in texts.keys() & {"sampling", "score"}:
         texts[name] = parse_value(texts[name], bool, flag(name))
     select = select_scored if texts.get("score") else select_defaults
-    return path, select(read_defaults(Path(path)), texts)
+    defaults = {} if not path or "infill" in texts else read_defaults(Path(path))
+    return path, select(defaults, texts)
 
 
 @contextmanager

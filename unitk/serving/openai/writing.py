@@ -108,9 +108,9 @@ class WritingRoute(DecodingRoute):
             return translated | {"sampling": False, "nbest": outputs, "beam": width}
         if heat is not None:
             translated |= {"sampling": True, "temperature": heat}
-        return (
-            translated | {"nbest": outputs} | ({"beam": width} if "best_of" in translated else {})
-        )
+        elif "best_of" in translated:
+            translated["beam"] = width
+        return translated | {"nbest": outputs}
 
     @classmethod
     def refuse(cls, status: int, message: str, error: BaseException | None) -> tuple[int, Any]:
@@ -150,11 +150,11 @@ class WritingRoute(DecodingRoute):
         self.generator.check_parts(sources, 0)
         sources = [source if count_tokens([source]) else [] for source in sources]
         draws = read_integer(self.body, "best_of", 1, self.num_outputs) if config.sampling else 1
-        limit = self.limits.max_texts
-        outputs = len(sources) * draws
-        require(outputs <= limit, f"n: {outputs} outputs; the server allows {limit} in a request")
+        most = min(self.limits.max_texts // len(sources), self.limits.max_beam)
+        name = "best_of" if "best_of" in self.body else "n"
+        require(draws <= most, f"{name} must be at most {most}, got {draws}")
         if config.sampling:  # each output is a row of its own
-            config = replace(config, nbest=1, best_of=1, beam=GenerateConfig.beam)
+            config = replace(config, nbest=1, best_of=1)
         prompts, cost = self.prompts(Sources(sources, truncate=task.trained.pairs), config)
         items = self.seed_prompts(prompt for prompt in prompts for _ in range(draws))
         # a beam changes its mind, and of draws that are compared nobody knows which one stays

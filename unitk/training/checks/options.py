@@ -23,6 +23,7 @@ def check_run_options(parsed: Parsed, run: RunFolder) -> None:
     check_schedules_end(parsed)
     _check_scores(parsed)
     _check_criterion(parsed)
+    _check_words(parsed)
 
 
 def _check_shards(config: TrainConfig, run: RunFolder) -> None:
@@ -69,6 +70,14 @@ def _check_criterion(parsed: Parsed) -> None:
         names = registry.names("task")
         suited = [name for name in names if registry.get("task", name).criterion == chosen.name]
         raise UsageError(f"--criterion {chosen.name} is for --task {' or '.join(suited)}")
+
+
+def _check_words(parsed: Parsed) -> None:
+    """Refuse the weight of the words beside a label where the layout asks for none."""
+    fields = parsed.fields()
+    _, layout = fields.get("task.layout", (str, "lm"))
+    if layout.partition(":")[0] != "lm":
+        parsed.idle("without --task.layout lm", *{"task.lm_weight"} & fields.keys())
 
 
 def _check_scores(parsed: Parsed) -> None:
