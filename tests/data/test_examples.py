@@ -116,6 +116,14 @@ def test_options_that_do_not_fit_the_data(start, toy_data, words, data, message)
         start(f"--max-steps 1 {words}", data=data)
 
 
+@pytest.mark.parametrize("idle", ["patience", "best_metric", "valid_generate"])
+def test_options_of_a_file_may_be_idle_without_validation(start, tmp_path, capsys, idle):
+    file = tmp_path / "given.yaml"
+    file.write_text(f"{idle}: {'valid/lm/nll' if idle == 'best_metric' else 3}\n")
+    assert not start(f"--max-steps 1 --config {file}").data.valid
+    assert f"{idle} of {file} " in capsys.readouterr().err
+
+
 def test_two_vocabularies_do_not_mix(start, toy_data, tmp_path):
     other = tmp_path / "other"
     writer = CorpusWriter(other, 50)

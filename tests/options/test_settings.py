@@ -54,10 +54,12 @@ def test_another_model_drops_the_layout_of_the_one_below(capsys):
         ({"init_from": "bert", "lr": "2e-5"}, False),
         ({"init_from": "base"}, False),
         ({"lr": "1"}, False),
+        ({"optimizer": "muon"}, True),
+        ({"optimizer": "adamw"}, False),
     ],
 )
 def test_a_rate_that_is_for_another_model_is_noted(capsys, later, noted):
-    below = texts(task="tag", lr="5e-4", init_from="base")
+    below = texts(task="tag", lr="5e-4", init_from="base", optimizer="adamw")
     assert below.under(texts(Origin.FLAG, "", **later)).texts == below.texts | later
     assert ("keeps --lr 5e-4" in capsys.readouterr().err) == noted
 

@@ -1,14 +1,16 @@
 """Options of a run that contradict each other are named."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from unitk.errors import UsageError
-from unitk.options.config import parse
+from unitk.options.config import flag, parse
 from unitk.training.config import TrainConfig, parse_named_set, parse_weighted
 from unitk.training.device import choose_device
+from unitk.training.start import parse_train
 
 NEEDED = "--data d --save-dir s --max-steps 5"
 
@@ -49,6 +51,28 @@ def test_mistakes_are_named(words, message):
     with pytest.raises(UsageError, match=message) as error:
         config(words)
     assert error.value.code == 2 and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("below", "words"),
+    [
+        ({"batch_tokens": "64"}, "--batch-texts 3"),
+        ({"batch_texts": "3"}, "--batch-tokens 64"),
+        ({"ema": "0.9"}, "--average-last 0.5"),
+        ({"average_last": "0.5"}, "--ema 0.9"),
+        ({"stateful_rows": "4"}, "--static"),
+    ],
+)
+def test_a_flag_takes_the_place_of_what_it_excludes(tmp_path, capsys, below, words):
+    file = tmp_path / "given.yaml"
+    [(name, text)] = below.items()
+    file.write_text(f"{name}: {text}\ntask: lm\n")
+    flagged = parse_train(f"{NEEDED} --config {file} {words}".split())
+    alone = parse_train(f"{NEEDED} --task lm {words}".split())
+    assert flagged.main == replace(alone.main, config=file)
+    assert f"{words.split()[0]} drops {name} of {file}" in capsys.readouterr().err
+    with pytest.raises(UsageError, match="excludes"):
+        parse_train(f"{NEEDED} --task lm {words} {flag(name)} {text}".split())
 
 
 def test_adafactor_is_not_divided(start):

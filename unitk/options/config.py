@@ -259,8 +259,7 @@ def resolve(main: type, given: Settings, kinds: Sequence[str] = ()) -> Parsed:
 
 def _mixture(given: Settings) -> dict[str, Component]:
     """The tasks of `--task A=0.5 --task B=0.5`, each with its fields; none where one is named."""
-    named = given["task"].words if "task" in given else ()
-    words = [word for text in named for word in (text or "").split()]
+    words = given["task"].parts if "task" in given else []
     if not any("=" in word for word in words):
         return {}
     tasks: dict[str, Component] = {}

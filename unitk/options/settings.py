@@ -57,6 +57,11 @@ class Setting:
         """The last word; a switch without a value is on."""
         return "on" if self.words[-1] is None else self.words[-1]
 
+    @property
+    def parts(self) -> list[str]:
+        """The words, split at blanks."""
+        return [part for word in self.words for part in (word or "").split()]
+
 
 class Settings(Mapping[str, Setting]):
     """Options by dotted key: `lr`, `task`, `task.mean_span`."""
@@ -120,8 +125,7 @@ class Settings(Mapping[str, Setting]):
 
     def tasks(self) -> dict[str, str]:
         """The names of the tasks, each with the part that has its options: task, or task.NAME."""
-        words = [word for text in self["task"].words for word in (text or "").split()]
-        parts = (word.partition("=") for word in words)
+        parts = (word.partition("=") for word in self["task"].parts)
         return {name: f"task.{name}" if share else "task" for name, share, _ in parts}
 
     def under(self, later: Settings) -> Settings:
@@ -129,7 +133,7 @@ class Settings(Mapping[str, Setting]):
 
         If the later ones choose another component, the options of the one chosen here are dropped,
         and a note says so. So is the layout of texts with another --init-from; that a learning rate
-        is kept is noted, too.
+        for another model or optimizer is kept is noted, too.
         """
         kept = self
         # a component is named without a dot, its options with one
@@ -141,10 +145,11 @@ class Settings(Mapping[str, Setting]):
             if names in (_names(self[kind]), ["none"]):
                 continue
             choice = f"{flag(kind)} {' '.join(names)}"
-            if kind == "init_from" and "lr" in {*self} - {*later}:
+            if kind in ("init_from", "optimizer") and "lr" in {*self} - {*later}:
+                usual = "; BERT is fine-tuned at 2e-5 to 5e-5" if kind == "init_from" else ""
                 say(
                     f"note: {choice} keeps --lr {self['lr'].text} of {self['lr'].where}, which is "
-                    f"for {self[kind].text}; BERT is fine-tuned at 2e-5 to 5e-5"
+                    f"for {self[kind].text}{usual}"
                 )
             if old:
                 say(f"note: {choice} drops {', '.join(old)} of {self[old[0]].where}")
@@ -170,8 +175,7 @@ these values can be read."""
 
 def _names(choice: Setting) -> list[str]:
     """The components that a setting names, without the shares of mixed tasks."""
-    words = (word for text in choice.words for word in (text or "").split())
-    return [word.partition("=")[0] for word in words]
+    return [word.partition("=")[0] for word in choice.parts]
 
 
 def rename_old(given: Settings) -> Settings:

@@ -18,18 +18,20 @@ from typing import Any
 from unitk import registry
 from unitk.data.corpus.corpus import VOCAB
 from unitk.data.examples import Data, open_data
-from unitk.errors import UsageError, require
+from unitk.errors import UsageError, require, say
 from unitk.models.base import Preset
 from unitk.optim.rates import choose_rates
 from unitk.options.config import (
     Component,
     NoOptions,
     Parsed,
+    flag,
     options,
     read_words,
     resolve,
     value_of,
 )
+from unitk.options.fields import render
 from unitk.options.settings import Origin, Settings
 from unitk.training.checks.checkpoint import check_frozen, differences, options_of_same_tasks
 from unitk.training.checks.data import check_data, check_fit, check_vocab
@@ -38,6 +40,7 @@ from unitk.training.config import (
     BEGINS,
     COMPONENTS,
     CUT,
+    EXCLUSIVE,
     RANKING,
     TrainConfig,
     figure,
@@ -122,7 +125,7 @@ class Start:
 
 def parse_train(argv: Sequence[str]) -> Parsed:
     """Parse the options of a run; with `--resume`, missing ones come from the run's config.yaml."""
-    given = read_words("train", TrainConfig, argv, COMPONENTS, choose=_settings_of_page)
+    given = _displace(read_words("train", TrainConfig, argv, COMPONENTS, choose=_settings_of_page))
     if _peek(given, "dry_run") and not _peek(given, "resume"):
         # a folder that nothing is written to, the same in all processes
         nowhere = {"save_dir": str(Path(tempfile.gettempdir(), "unitk-dry-run"))}
@@ -135,20 +138,30 @@ def parse_train(argv: Sequence[str]) -> Parsed:
         plugins == "none" or "user_dir" in given,
         f"--resume: {path.parent} was trained with plug-ins: give --user-dir {plugins}",
     )
-    # each of these takes the place of the other
-    changed = {}
-    if "batch_tokens" in given:
-        changed["batch_texts"] = "none"
-    if "batch_texts" in given:
-        changed["batch_tokens"] = "none"
     nproc = (given if "nproc" in given else recorded).texts.get("nproc", "1")
     if process_ranks().world == 1 and (is_launched() or nproc == "1"):
-        changed |= {"shard": "off", "save_shards": "off"}  # the number of processes may change
-    given = Settings.of_texts(changed, Origin.FLAG).under(given)
+        off = Settings.of_texts({"shard": "off", "save_shards": "off"}, Origin.FLAG)
+        given = off.under(given)  # the number of processes may change
     # for this run all of them are given; what they say of their origin is kept
     of_run = Settings.of_texts(recorded.texts, Origin.FILE, str(path))
-    parsed = _resolve_with_parent(of_run.under(given))
-    return replace(parsed, given=Settings({**parsed.given, **recorded.without(given)}))
+    parsed = _resolve_with_parent(merged := _displace(of_run.under(given)))
+    kept = [key for key in recorded if merged[key].where == str(path)]
+    return replace(parsed, given=Settings({**parsed.given, **{key: recorded[key] for key in kept}}))
+
+
+def _displace(given: Settings) -> Settings:
+    """The settings in which a flag takes the place of an option of a file that it excludes."""
+    for pair in EXCLUSIVE:
+        for name, other in (pair, pair[::-1]):
+            if not all(key in given and _peek(given, key) for key in pair):
+                continue
+            if given[other].origin < given[name].origin:
+                say(f"note: {flag(name)} drops {other} of {given[other].where}")
+                unset = _peek(given.without([other]), other)
+                given = given.under(
+                    Settings.of_texts({other: render(unset)}, Origin.FLAG, flag(name))
+                )
+    return given
 
 
 def _peek(given: Settings, name: str) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 
 from unitk.data.batching import draw_all, make_batch
 from unitk.data.examples import Data
-from unitk.errors import DataError, UsageError, require
+from unitk.errors import DataError, UsageError, require, say
 from unitk.options.config import Parsed, flag
 from unitk.options.settings import Origin
 from unitk.slots import Batch
@@ -30,8 +30,16 @@ def check_fit(parsed: Parsed, data: Data) -> None:
     )
     for name in ("patience", "best_metric", "valid_generate"):
         idle = getattr(config, name) is not None and not data.valid
+        where = parsed.settings[name].where
+        if idle and parsed.settings[name].origin is Origin.FILE:
+            say(f"note: {name} of {where} has no effect without --valid")
+            continue
         require(not idle, f"{flag(name)} has no effect without --valid")
-    if config.best_metric and re.split("[./]", config.best_metric)[0] not in data.valid:
+    if (
+        config.best_metric
+        and data.valid
+        and re.split("[./]", config.best_metric)[0] not in data.valid
+    ):
         known = ", ".join(f"{name}/loss" for name in data.valid)
         raise UsageError(f"--best-metric must be a value such as {known}, got {config.best_metric}")
 
