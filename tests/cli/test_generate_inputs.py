@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import unitk
+from unitk.decoding.files.inputs import groups, read_inputs
 from unitk.decoding.texts.sources import SourceEncoder
 from unitk.errors import DataError, UsageError
 from unitk.verbs import embed, predict
@@ -253,6 +254,28 @@ def test_other_parts_than_in_training_are_warned_of(glm, lm, caplog):
     wanted = "input 2 has 1 of 2 parts: this model reads {answer} and {passage}, with a tab"
     with pytest.raises(DataError, match=re.escape(wanted)):
         model.generate([["cat", "the cat"], "the cat"], beam=1, max_len=2)
+
+
+def test_a_list_is_one_part_where_the_training_had_one(glm, tmp_path):
+    """As `unitk preprocess` joins sentences; a tab in a line and parts of their own stay."""
+    path = tmp_path / "x.jsonl"
+    listed = {"source": ["the cat sat.", "a dog sat."]}
+    path.write_text(json.dumps(listed) + '\n{"source": "the cat\\ta dog"}\n')
+    joined = " ".join(listed["source"])
+    model = unitk.load(glm)
+    for trained, parts in ((1, [joined]), (2, listed["source"]), (0, listed["source"])):
+        model.task = model.task.with_trained(pairs=True, parts=trained)
+        [[first, second]] = groups(model, read_inputs(path), 2)
+        [wanted] = model.encode([parts])
+        assert [part.tolist() for part in first.source] == [part.tolist() for part in wanted]
+        assert second.text.parts == ["the cat\ta dog"]
+
+
+def test_records_on_standard_input_are_told(glm, lines, monkeypatch):
+    for text, told in (('{"source": "the cat"}\n', True), ("{the} cat\n", False)):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        lines(glm, f"--input - {QUICK}")
+        assert ("--input-format jsonl reads its fields" in lines.err) == told
 
 
 @pytest.mark.parametrize("window", [(80, "{answer} [SEP] {passage}"), None])

@@ -31,6 +31,7 @@ from unitk.vocab.base import MARKS, NO_BLANK, TYPED
 if TYPE_CHECKING:
     from unitk.decoding.generator import Generator
     from unitk.decoding.texts.sources import Sources
+    from unitk.tasks.base import Task
 
 WAIT = 0.02  # seconds that a line which has arrived waits for others
 Blanks = Literal["none", "some", "all"]
@@ -50,6 +51,14 @@ class Input:
     """The id of a question in a SQuAD json, under which its prediction is written."""
     where: str = field(default="", compare=False)
     """Its place in its file, for messages."""
+    listed: bool = False
+    """Whether the parts are a list of a record, which may be that of the sentences of one part."""
+
+    def parts_for(self, task: Task) -> list[str]:
+        """Its parts; of a list, one part for a model that was trained on one."""
+        counted = task.trained.pairs or task.counts_parts
+        one = self.listed and counted and task.trained.parts == 1
+        return [" ".join(self.parts)] if one else self.parts
 
 
 @dataclass(frozen=True)
@@ -103,7 +112,7 @@ def groups(
 def _encode(
     generator: Generator, first: int, texts: Sequence[Input], blanks: Blanks, limit: int | None
 ) -> list[Item]:
-    parts = [text.parts for text in texts]
+    parts = [text.parts_for(generator.task) for text in texts]
     sources = generator.sources(parts, limit, [text.focus for text in texts])
     targets = generator.encode([[text.target or ""] for text in texts])
     items = list[Item]()
@@ -186,6 +195,9 @@ def read_stream(
         for arrived in _read_arrived(stream, size):
             if not number:  # without a newline, it is the whole stream
                 lines.check_ends(path, b"".join(arrived))
+                if reader.holds == "text" and arrived[0].startswith(b'{"'):
+                    what = f"{lines.name_file(path)} looks like jsonl"
+                    say(f"warning: {what}; --input-format jsonl reads its fields")
             # errors name lines as an editor counts them
             numbered = [Block(path, i, 0, True, line) for i, line in enumerate(arrived, number + 1)]
             number += len(arrived)
@@ -321,7 +333,8 @@ def _of_record(record: readers.Record, fields: Fields | None) -> Input:
         parts = record.texts("source", "--source-field", least=1)
         targets = [] if record.get("target") is None else record.texts("target")
     # of several good targets, the first is scored
-    return Input(parts, targets[0] if targets else None, where=record.place)
+    listed = not fields and isinstance(record.get("source"), list)
+    return Input(parts, targets[0] if targets else None, where=record.place, listed=listed)
 
 
 def open_pairs(path: Path, vocab_hash: str) -> Pairs:
