@@ -275,7 +275,7 @@ def test_records_on_standard_input_are_told(glm, lines, monkeypatch):
     for text, told in (('{"source": "the cat"}\n', True), ("{the} cat\n", False)):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
         lines(glm, f"--input - {QUICK}")
-        assert ("--input-format jsonl reads its fields" in lines.err) == told
+        assert ("--input-format jsonl" in lines.err) == told
 
 
 @pytest.mark.parametrize("window", [(80, "{answer} [SEP] {passage}"), None])

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from unitk.data.corpus.corpus import Corpus
 from unitk.data.corpus.folders import corpus_vocab, is_corpus, open_corpus, parts
-from unitk.data.files.documents import Separators, parse_block, text_blocks
-from unitk.data.files.files import ReadingOptions, expand
+from unitk.data.files.documents import Separators, parse_block
+from unitk.data.files.files import ReadingOptions, expand, text_blocks
 from unitk.errors import DataError
 from unitk.options.config import Parsed
 from unitk.options.fields import options

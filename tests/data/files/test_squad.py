@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from packed_files import write
 
-from unitk.data.files.columns import read_labels
+from unitk.data.files.columns import read_answers, read_labels
 from unitk.data.files.labels import find_answer
 from unitk.data.files.pairs import PairText
-from unitk.data.files.squad import read_answers, read_questions, read_squad
+from unitk.data.files.squad import read_questions, read_squad
 from unitk.errors import DataError
 
 QUESTION = {"question": " Who? ", "answers": [{"text": "Ann"}, {"text": "Bob"}]}

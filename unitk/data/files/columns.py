@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -13,7 +13,7 @@ from unitk.data.files.labels import label_of
 from unitk.data.files.lines import name_file, numbered_lines, read_text, strip_packing
 from unitk.data.files.pairs import Fields, source_of, targets_of
 from unitk.data.files.readers import Record, format_of, records
-from unitk.data.files.squad import read_answers, read_squad
+from unitk.data.files.squad import Squad, read_squad, right_answers
 from unitk.errors import DataError
 from unitk.foreign import parse_json
 
@@ -64,6 +64,16 @@ class Read(NamedTuple):
         if not 0 <= start < stop <= len(passage):
             raise DataError(f"{self.where}: {self.label} is no place in the source of a prediction")
         return [passage[start:stop]]
+
+
+def read_answers(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """Read the id of each question of a SQuAD json, and its right answers, wherever they are.
+
+    There are none if it is marked `is_impossible`. A question without an id has an empty one.
+    """
+    for record in Squad().records(path):
+        right = [*filter(None, map(str.strip, right_answers(record)))]
+        yield str(record.values.get("id", "")), right
 
 
 def read_labels(path: Path, form: str, name: str, option: str) -> list[Read]:

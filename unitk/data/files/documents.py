@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from unitk.data.files.lines import Block, blocks, lines_of, split_in_groups, text_of
-from unitk.data.files.readers import LineReader, Record, line_reader, reader
+from unitk.data.files.lines import Block, lines_of, text_of
+from unitk.data.files.readers import LineReader, Record, line_reader
 from unitk.registry import register
 from unitk.slots import Ids
 from unitk.vocab.scripts import STOP
@@ -51,19 +50,6 @@ class ParsedBlock:
     sizes: Ids
     goes_on: bool  # the first document began before the block
     text: bytes
-
-
-def text_blocks(path: Path, reading: Separators, base: int = 0) -> Iterator[Block]:
-    """The texts of a file: its lines, or the texts of records."""
-    own = reader(reading.format)
-    if own.by_line(path):
-        by_mark = own.holds == "text" and reading.documents != "line"
-        for block in blocks(path, reading.document_mark if by_mark else None, base):
-            yield replace(block, format=reading.format)
-        return
-    for some in split_in_groups(own.read(path, reading.field)):
-        texts = [text for record in some for text in texts_of(record, reading.field)]
-        yield Block(path, 1, base + some[0].at, True, b"", reading.format, tuple(texts))
 
 
 def texts_of(record: Record, fields: Sequence[str]) -> list[str]:

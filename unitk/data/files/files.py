@@ -13,8 +13,8 @@ from typing import Literal
 
 from unitk.data.corpus.columns import FORMS
 from unitk.data.corpus.folders import is_corpus
-from unitk.data.files.documents import Documents, Sentences, Separators, parse_block, text_blocks
-from unitk.data.files.lines import STDIN, Block, size_of, split_in_groups, strip_packing
+from unitk.data.files.documents import Documents, Sentences, Separators, parse_block, texts_of
+from unitk.data.files.lines import STDIN, Block, blocks, size_of, split_in_groups, strip_packing
 from unitk.data.files.pairs import Fields, PairBlock, pair_blocks, record_blocks
 from unitk.data.files.readers import Format, format_of, reader, readers
 from unitk.data.files.squad import SQUAD_SOURCE, check_form, read_squad
@@ -258,6 +258,19 @@ class ReadingOptions(Checked):
             return Files([*paths], [], None, formats=formats, labels="span")
         window, asked = self.window, self.squad_source
         return Files([*paths], [], None, window=window, form=asked, formats=formats)
+
+
+def text_blocks(path: Path, reading: Separators, base: int = 0) -> Iterator[Block]:
+    """The texts of a file: its lines, or the texts of records."""
+    own = reader(reading.format)
+    if own.by_line(path):
+        by_mark = own.holds == "text" and reading.documents != "line"
+        for block in blocks(path, reading.document_mark if by_mark else None, base):
+            yield replace(block, format=reading.format)
+        return
+    for some in split_in_groups(own.read(path, reading.field)):
+        texts = [text for record in some for text in texts_of(record, reading.field)]
+        yield Block(path, 1, base + some[0].at, True, b"", reading.format, tuple(texts))
 
 
 CONCERNS: dict[str, tuple[str, ...]] = {

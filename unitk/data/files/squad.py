@@ -71,7 +71,7 @@ def read_squad(path: Path, spans: bool = False) -> Iterator[PairText]:
     """
     for record in Squad().records(path):
         asked = [record.text("question").strip(), record.text("context").strip()]
-        texts = _answers(record)
+        texts = right_answers(record)
         if not texts:
             if spans:
                 yield PairText(asked, "", label=NO_SPAN, where=record.place)
@@ -88,16 +88,6 @@ def read_squad(path: Path, spans: bool = False) -> Iterator[PairText]:
             raise DataError(f"{record.place}: answer {answer!r} is not in its passage")
 
 
-def read_answers(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Read the id of each question of a SQuAD json, and its right answers, wherever they are.
-
-    There are none if it is marked `is_impossible`. A question without an id has an empty one.
-    """
-    for record in Squad().records(path):
-        right = [*filter(None, map(str.strip, _answers(record)))]
-        yield str(record.values.get("id", "")), right
-
-
 def read_questions(path: Path) -> Iterator[tuple[str, list[str]]]:
     """Read the id, question and passage of each entry of a SQuAD json, which needs no answers.
 
@@ -108,7 +98,7 @@ def read_questions(path: Path) -> Iterator[tuple[str, list[str]]]:
         yield str(record.values.get("id", "")), asked
 
 
-def _answers(record: Record) -> list[str]:
+def right_answers(record: Record) -> list[str]:
     """The texts of the answers to a question, a list of objects or an object of lists.
 
     There are none only if it is marked `is_impossible`, or has empty lists, as `datasets` has.
