@@ -20,7 +20,7 @@ MODELS = [
     ("electra_pair", "electra", "electra_tiny", {"mask_ratio": 0.4}),
     ("glm", "glm_infill", "glm_tiny", {"opened": False, "mask_symbol": "gmask"}),
     ("unilm", "unilm", "unilm_tiny", {"position_shift": True}),
-    ("optimus", "optimus", "optimus_tiny", {"opening": "both"}),
+    ("optimus", "optimus", "optimus_tiny", {"encoder_drop": 0.3}),
     ("diffusion", "mdlm", "mdlm_tiny", {"ends": False, "opening": "sep"}),
     ("diffusion", "mdlm", "llada_tiny", {"ends": False}),
     ("diffusion", "bd3lm", "mdlm_tiny", {"ends": False, "block_length": 3}),

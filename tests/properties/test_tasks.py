@@ -1,6 +1,8 @@
 """What holds for every registered task that pre-trains: leaks, keys, seeds, bounds, restoration."""
 
+from contextlib import suppress
 from dataclasses import fields, replace
+from typing import Literal, get_args, get_origin
 
 import numpy as np
 import pytest
@@ -9,8 +11,10 @@ from paper_archs import arch_of
 from unitk import registry
 from unitk.data.cuts import Text
 from unitk.data.limits import measure_extent
+from unitk.errors import UsageError
 from unitk.masks import dense
 from unitk.models.config import ModelConfig
+from unitk.options.fields import options
 from unitk.slots import CROSS, collate
 from unitk.tasks.base import Task
 from unitk.tasks.understanding.base import Understanding
@@ -116,6 +120,18 @@ def reach(example):
         if (further == seen).all():
             return seen, first
         seen = further
+
+
+@pytest.mark.parametrize("name", registry.names("task"))
+def test_no_attribute_of_a_task_hides_an_option(name, toy_vocab):
+    made_from = registry.get("task", name)
+    for field in options(made_from.Config):
+        named = get_args(field.type) if get_origin(field.type) is Literal else ()
+        for value in (True, False) if field.type is bool else named:
+            with suppress(UsageError):  # it needs another option beside it
+                task = made_from(made_from.Config(**{field.name: value}), toy_vocab)
+                shown = getattr(task, field.name, value)
+                assert callable(shown) or shown == value, field.name
 
 
 @pytest.mark.parametrize("name", TASKS)

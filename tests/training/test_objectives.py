@@ -115,6 +115,14 @@ def test_a_criterion_of_certain_tasks_learns_no_other(begin, task):
         begin(f"--task lm --arch gpt2_tiny --criterion {criterion}")
 
 
+@pytest.mark.parametrize("data", ["text", "pairs"])
+def test_negatives_need_sources_that_have_them(begin, data):
+    words = "--task contrastive --arch bert_tiny --task.negatives"
+    begin(f"{words} 0", data=data)
+    with pytest.raises(UsageError, match="task contrastive .*--source-field text,negative1,"):
+        begin(f"{words} 2", data=data)
+
+
 def test_a_weight_of_words_needs_a_layout_that_asks_for_them(begin):
     words = "--task classify --task.lm-weight 0.3"
     for more in ("--arch bert_tiny", "--arch unilm_tiny --task.layout unilm"):

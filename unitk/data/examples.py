@@ -335,15 +335,16 @@ def _check_arch(name: str, task: Task, arch: Any, chose_heads: bool) -> None:
 def _check_records(name: str, task: Task, corpus: Any) -> None:
     """Refuse a corpus whose labels or parts are not those that a task reads."""
     form = corpus.manifest.get("form", "none")
-    if form == "none":
-        return  # texts or pairs, which the task reads or refuses as a kind
+    if form == "none" and task.form:
+        return  # texts or pairs, which the task refuses as a kind
     require(
         task.form in ("", form),
         f"task {name} learns from labels of the form {task.form}, but those of --data are "
         f"{form} (unitk preprocess --labels)",
     )
     if count := len(task.fields):
-        least, largest = min(corpus.source_parts), max(corpus.source_parts)
+        parts = [1] if corpus.kind == "text" else corpus.source_parts
+        least, largest = min(parts), max(parts)
         fits = least >= count and (form == "choice" or largest == count)
         names = ",".join(task.fields)
         require(

@@ -292,7 +292,7 @@ def _check_shared(kind: str, given: Settings, mixture: dict[str, Component]) -> 
 def _component(kind: str, given: Settings, chosen: dict[str, Component]) -> Component:
     if kind in given:
         words = given[kind].words
-        name = given[kind].words[-1] or ""
+        name = words[-1] or ""
         if len(words) > 1:
             raise UsageError(f"{flag(kind)} is given twice: {words[0]} and {words[1]}")
     elif kind in SIBLINGS and "task" in chosen:

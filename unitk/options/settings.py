@@ -168,7 +168,7 @@ class Settings(Mapping[str, Setting]):
 
 
 NOTHING = Settings()
-GONE = {"task.languages": "0,0", "arch.cross_by_segment": "off"}
+GONE = {"task.languages": "0,0", "task.opening": "cls", "arch.cross_by_segment": "off"}
 """Options that more components had in 0.1.0, each with the value that has no effect. Files with
 these values can be read."""
 

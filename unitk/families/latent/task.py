@@ -34,7 +34,7 @@ from unitk.errors import UsageError
 from unitk.options.fields import Chance, Copied
 from unitk.registry import register
 from unitk.slots import NEVER, Example, Ids, Slots, stay
-from unitk.tasks.base import Encoded, frame_parts, places_of
+from unitk.tasks.base import Encoded, Task, frame_parts, places_of
 from unitk.tasks.seq2seq import Seq2Seq
 from unitk.tasks.understanding.base import side_by_side
 from unitk.vocab.base import Vocab
@@ -46,7 +46,7 @@ class Optimus(Seq2Seq):
     """Write a text from its latent, a variational autoencoder (Optimus)."""
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(Seq2Seq.Config):
+    class Config(Task.Config):
         """What the two towers read."""
 
         source_vocab: Annotated[Path, Copied("source_vocab/vocab.json")] | None = None

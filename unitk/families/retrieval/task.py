@@ -86,7 +86,7 @@ class Contrastive(Understanding):
         """Towers of the model. two: one reads sources, another one targets and negatives (DSSM)."""
         negatives: Count = 0
         """Parts of each source after its first one, which are hard negatives: texts that its
-        target must be nearer than. An empty one is none."""
+        target must be nearer than."""
         keep: Part = 0.1
         """Text corpora: share of the sentences that also stay in the text around them (ICT)."""
 
