@@ -339,6 +339,8 @@ def test_heads_come_and_go_alike(hf, kit, make, tmp_path, family, kind):
             {"model_type": "t5", "architectures": ["T5ForTokenClassification"]},
             "no model that reads texts as T5ForTokenClassification",
         ),
+        ({"architectures": ["MyBert"]}, "name the class that has classifier.weight: .*'MyBert'"),
+        ({"architectures": []}, "class that has classifier.weight: .*BertForMultipleChoice$"),
     ],
 )
 def test_what_a_head_cannot_be_is_named(kit, make, tmp_path, change, message):
@@ -397,3 +399,13 @@ def test_training_warns_of_what_an_export_will_refuse(tmp_path, vocab_txt, arch,
     given = Settings.of_texts({"arch.head_pooler": "on"}, Origin.FLAG)
     assert not [*warn_of_layers(task, Parsed(task.config, chosen, given, {}))]
     assert not refused or (arch == "gpt2") == pooler
+
+
+@pytest.mark.parametrize(("family", "kind"), [("bert", "span"), ("gpt2", "classify")])
+def test_a_map_that_one_class_has_names_it(kit, make, tmp_path, caplog, family, kind):
+    """Where config.json names neither the class nor the type."""
+    _, there = make(family, kind)
+    names = ("architectures", "model_type")
+    edit(there, "config.json", lambda config: [config.pop(name) for name in names])
+    loaded = load(kit.to_unitk("hf", there, tmp_path / "ours"))
+    assert loaded.task.name == kind and "has no architectures: by" in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -45,6 +46,8 @@ PROBLEMS |= {kind: PROBLEMS[kind.partition("_")[0]] for kind in POOLED}
 POOLING = "classifier_pooling"
 """The key in config.json of how a class makes one state of a text."""
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class Tuned:
@@ -63,8 +66,11 @@ def detect_task(family: Family, checkpoint: Checkpoint, folder_options: Mapping[
     `folder_options` are options of the task that the files of its folder say.
     """
     _, tensors, declared, where = checkpoint
-    named = named_classes(declared, where) or [""]
-    ending = named[0].removeprefix(family.name)
+    named = named_classes(declared, where)
+    ending = named[0].removeprefix(family.name) if named else ""
+    if ending not in {**family.heads, **CLASSES}:
+        named = [family.name + _ending_by_tensors(family, checkpoint, named)]
+        ending = named[0].removeprefix(family.name)
     options = {**family.options, **folder_options}
     if ending not in family.heads:
         if ending in CLASSES:
@@ -99,6 +105,26 @@ def detect_task(family: Family, checkpoint: Checkpoint, folder_options: Mapping[
         head = f"{head}_{pooling}"
     changes = {"heads": (f"{head}:label:{size}" if labels else f"{head}:label",)}
     return Tuned(task, options, head, labels, changes | head_layers(family, ending))
+
+
+def _ending_by_tensors(family: Family, checkpoint: Checkpoint, named: list[str]) -> str:
+    """The suffix of the class whose output map the tensors have, "" for a model without one.
+
+    Raises `CheckpointError` if config.json has `named` another class, or if several have that map.
+    """
+    maps = {ending: f"{out}.weight" for ending, (_, out) in family.heads.items()}
+    fitting = [ending for ending, name in maps.items() if name in checkpoint.tensors]
+    if not fitting:
+        return ""
+    where, name = checkpoint.where, maps[fitting[0]]
+    classes = [family.name + ending for ending in fitting]
+    if named or len(classes) > 1:
+        got = f", got {named[0]!r}" if named else ""
+        raise CheckpointError(
+            f"{where}: architectures must name the class that has {name}: {', '.join(classes)}{got}"
+        )
+    log.warning("%s has no architectures: by %s, it is a %s", where, name, classes[0])
+    return fitting[0]
 
 
 def head_of_problem(declared: Mapping[str, Any], name: str, size: int, where: Path) -> str:
