@@ -7,7 +7,15 @@ import torch
 
 import unitk
 from tests.vocab.test_open import FAMILIES, odd_texts, write
+from unitk.formats.vocabs import same_vocab
+from unitk.models.archs import preset
+from unitk.registry import get
+from unitk.tasks.seq2seq import Seq2Seq
+from unitk.training.saving.checkpoint import Loaded
+from unitk.verbs import preprocess
+from unitk.vocab.base import Vocab
 from unitk.vocab.open import open_vocab
+from unitk.vocab.tokenizer_json import Tokenizers
 
 MODELS = {
     "t5": "T5ForConditionalGeneration",
@@ -139,6 +147,45 @@ def test_a_decoder_that_begins_with_the_end_comes_in(hf, kit, tmp_path):
     assert (task.start, task.vocab.sep, task.vocab.pad) == ([1], 1, 0)
     (tmp_path / "config.json").write_text(json.dumps(config | {"decoder_start_token_id": 9}))
     assert unitk.load(tmp_path, format="hf").task.start == [9]
+
+
+def test_a_decoder_that_begins_with_another_symbol_keeps_its_pad(kit, toy_vocab, tmp_path):
+    task = get("task", "seq2seq")(Seq2Seq.Config(opening="cls"), toy_vocab)
+    model = preset("t5_tiny").build(len(toy_vocab))
+    get("format", "hf").write(Loaded(model, task, {"arch": "t5_tiny"}, {}), tmp_path)
+    (tmp_path / "sentencepiece.model").unlink()  # as transformers saves it
+    again = unitk.load(tmp_path, format="hf").task
+    assert again.vocab.symbols == toy_vocab.symbols and len(again.vocab) == len(toy_vocab)
+    assert again.start == [toy_vocab.cls]
+
+
+@pytest.mark.parametrize("kind", ["bert", "gpt2"])
+def test_a_vocabulary_that_comes_back_is_the_same(hf, kit, tmp_path, kind):
+    """It has other bytes: transformers writes the frame of a prompt into tokenizer.json."""
+    (tmp_path / "there").mkdir()
+    made(hf, kit, tmp_path / "there", kind, "decoder", "slow")
+    ours = kit.to_unitk("hf", tmp_path / "there", tmp_path / "ours")
+    back = kit.from_unitk(ours, "hf", tmp_path / "back")
+    hf.AutoTokenizer.from_pretrained(back).save_pretrained(back)
+    again = kit.to_unitk("hf", back, tmp_path / "again")
+    one, other = open_vocab(ours), open_vocab(again)
+    assert one.hash != other.hash and same_vocab(one, other)
+    (tmp_path / "text.txt").write_text("the lazy fox\n" * 9)
+    words = f"--input {tmp_path}/text.txt --vocab {ours} --dest {tmp_path}/data"
+    preprocess.run(words.split())
+    # texts are as long as the 64 positions of the model allow
+    data = tmp_path / "data" / "train"
+    found = [unitk.evaluate(checkpoint=path, data=data) for path in (ours, again)]
+    assert found[0] | {"checkpoint": str(again)} == found[1]
+    # any step of the file that changes ids makes another one
+    spec = json.loads(other.model.data)
+    for change in (
+        {"normalizer": {"type": "Lowercase"}},
+        {"pre_tokenizer": {"type": "Whitespace"}},
+        {"added_tokens": [token | {"rstrip": True} for token in spec["added_tokens"]]},
+    ):
+        model = Tokenizers(json.dumps(spec | change).encode())
+        assert not same_vocab(one, Vocab(model, other.symbols, other.added))
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "bart", "albert", "xlnet", "gpt2", "t5"])

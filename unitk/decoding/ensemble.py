@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from unitk import registry
 from unitk.errors import CheckpointError
 from unitk.models.base import ArchConfig
 from unitk.models.heads.base import LM, Answers, Asked, Heads
@@ -73,8 +74,8 @@ class Ensemble(Answers):
         """The states [B, T, sum of D] of each tower."""
         conditions = condition.of_models if condition else [None] * len(self.models)
         outputs = [model(batch, own)[0] for model, own in zip(self.models, conditions, strict=True)]
-        towers = outputs[0].keys()
-        return {name: torch.cat([states[name] for states in outputs], -1) for name in towers}, {}
+        names = outputs[0]
+        return {name: torch.cat([states[name] for states in outputs], -1) for name in names}, {}
 
     def new_cache(
         self, batch_size: int, columns: int, *, condition: PerModel | None = None
@@ -147,11 +148,12 @@ class Tightest(ArchConfig):
 def join(members: Sequence[tuple[str, Model, Task]]) -> Ensemble:
     """Join checkpoints, given by name; CheckpointError if they cannot work together."""
     first, first_model, task = members[0]
+    same = registry.get("measure", "same_vocab")
     for name, model, other in members[1:]:
         fault = f"--checkpoint {name} cannot be in one ensemble with {first}"
-        if other.vocab.hash != task.vocab.hash:
+        if not same(other.vocab, task.vocab):
             raise CheckpointError(f"{fault}: their vocabularies differ")
-        if other.source_vocab.hash != task.source_vocab.hash:
+        if not same(other.source_vocab, task.source_vocab):
             raise CheckpointError(f"{fault}: their vocabularies of sources differ")
         if len(first_model.config.head_layers) != len(model.config.head_layers):
             raise CheckpointError(f"{fault}: their heads read different numbers of layers")
@@ -160,7 +162,8 @@ def join(members: Sequence[tuple[str, Model, Task]]) -> Ensemble:
         if not are_alike(task, other):
             kinds = f"{type(task).__name__} and {type(other).__name__}"
             raise CheckpointError(f"{fault}: tasks {kinds} lay out sources or outputs differently")
-    return Ensemble([model for _, model, _ in members], [task for _, _, task in members])
+    _, models, tasks = zip(*members, strict=True)
+    return Ensemble(models, tasks)
 
 
 def labels_in(task: Task) -> set[str]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from unitk import registry
 from unitk.data.corpus.corpus import Corpus
 from unitk.data.corpus.encode import encoders, num_workers
 from unitk.data.corpus.folders import corpus_vocab, is_corpus, open_corpus
@@ -20,7 +21,6 @@ from unitk.errors import DataError, UsageError
 from unitk.evaluation.base import CorpusEvaluation, Judged, Progress, figure_lines
 from unitk.options.config import Parsed, flag, options
 from unitk.options.fields import Count
-from unitk.registry import register
 from unitk.training.saving.folder import find_checkpoint
 from unitk.training.saving.state import read_state
 from unitk.vocab.open import open_vocab
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from unitk.evaluation.objective import Setup
 
 
-@register("evaluation", "objective")
+@registry.register("evaluation", "objective")
 @dataclass(frozen=True, kw_only=True)
 class Objective(CorpusEvaluation):
     """Losses and perplexities of the objective that a model was trained with, as in validation."""
@@ -93,6 +93,7 @@ def open_texts_of(parsed: Parsed, name: str) -> Iterator[list[Path]]:
         path = corpus_of(opened)
         if not isinstance(open_corpus(path), Corpus):
             raise DataError(f"--data {chosen.data} holds pairs; {flag(name)} is for texts")
-        if corpus_vocab(path).hash != open_vocab(find_checkpoint(chosen.checkpoint)).hash:
+        same = registry.get("measure", "same_vocab")
+        if not same(corpus_vocab(path), open_vocab(find_checkpoint(chosen.checkpoint))):
             raise DataError(f"--data {chosen.data} was made with another vocabulary")
         yield [path]

@@ -106,7 +106,8 @@ def open_setup(
             f"{option} has no effect without --pairs, --last-word, --choices or --stride, or a "
             "--task such as cloze, which the model was not trained with"
         )
-    texts = _options_of_cut(state)
+    arch = checkpoint.components(state, folder, chosen_kinds=("arch",)).components["arch"].config
+    texts = _options_of_cut(state, arch.position_limit)
     for name, part in recorded_options(state).tasks().items():
         if not untrained and registry.has("task", name):
             hides = registry.get("task", name).hides
@@ -125,11 +126,17 @@ def open_setup(
     return Setup(folder, corpus, loaded.model, criterion, data, parsed, state, device, bf16)
 
 
-def _options_of_cut(state: dict[str, Any]) -> dict[str, str]:
-    """The options of a run that say what an example is, with the lengths that it had."""
+def _options_of_cut(state: dict[str, Any], limit: int) -> dict[str, str]:
+    """The options of a run that say what an example is, with the lengths that it had.
+
+    `limit` is the number of positions, 0 without one, to which a checkpoint of no run is held.
+    """
     recorded = state["config"]
+    usual = TrainConfig.block_size
+    assert isinstance(usual, int)
+    texts = {"block_size": str(min(usual, limit or usual))}
     # a schedule of the block size counts epochs up to the last one
-    texts = {key: recorded[key] for key in (*CUT, "max_epochs") if key in recorded}
+    texts |= {key: recorded[key] for key in (*CUT, "max_epochs") if key in recorded}
     lengths = state.get("lengths") or ()
     return texts | {key: str(tokens) for key, tokens in zip(CUT[2:], lengths, strict=False)}
 

@@ -1,10 +1,11 @@
-"""Vocabularies of other systems: find them, fit them to a checkpoint's rows, write them."""
+"""Vocabularies of other systems: find, compare and write them, fit them to a checkpoint's rows."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from unitk import registry
 from unitk.errors import DataError
@@ -14,7 +15,8 @@ from unitk.vocab.base import SYMBOLS, Vocab
 from unitk.vocab.open import is_released, open_vocab
 from unitk.vocab.subwords import SentencePiece
 from unitk.vocab.tokenizer_files import ADDED, MAP, SETTINGS
-from unitk.vocab.tokenizer_json import Tokenizers
+from unitk.vocab.tokenizer_json import SPLITS, Tokenizers
+from unitk.vocab.untrusted import load_tokenizer
 
 FILES = ("sentencepiece.model", "tokenizer.json", "vocab.json", "vocab.txt", "*.model")
 """Files of a tokenizer in a checkpoint's folder, the preferred one first."""
@@ -41,6 +43,30 @@ def vocab_beside(path: Path, chosen: Path | None = None, described: bool = True)
     # some kinds have no file of pieces
     opens = any(registry.get("vocab", name).opens(folder) for name in registry.names("vocab"))
     return open_vocab(folder) if opens else None
+
+
+@registry.register("measure", "same_vocab")
+def same_vocab(one: Vocab, other: Vocab) -> bool:
+    """Whether two vocabularies have the same ids for any text, and the same symbols.
+
+    Files may say so in other words, as a tokenizer.json does that transformers has saved again.
+    """
+    return one.hash == other.hash or _meaning(one) == _meaning(other)
+
+
+def _meaning(vocab: Vocab) -> Any:
+    """All that ids of texts, and texts of ids, depend on."""
+    model = vocab.model
+    if not isinstance(model, Tokenizers):
+        return vocab.hash
+    spec = json.loads(model.data)
+    plain = {*vocab.symbols.values(), *(model.special if spec.pop(SPLITS, False) else ())}
+    spec = json.loads(load_tokenizer(json.dumps(spec)).to_str())  # with all settings
+    spec["added_tokens"] = [one for one in spec["added_tokens"] if one["id"] not in plain]
+    for unused in ("truncation", "padding", "post_processor"):
+        del spec[unused]
+    spec["model"].pop("dropout", None)
+    return spec, vocab.symbols, vocab.pieces(range(len(vocab) - vocab.further))
 
 
 def fit_vocab(

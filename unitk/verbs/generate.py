@@ -319,7 +319,7 @@ def open_generation(parsed: config.Parsed) -> Generation:
     on_gpu = generator.model.device.type == "cuda"  # loading has resolved auto
     require(on_gpu or options.capture != "on", "--capture on has an effect on a GPU only")
     if isinstance(texts, Path):
-        texts = inputs.open_pairs(texts, generator.vocab.hash)
+        texts = inputs.open_pairs(texts, generator.vocab)
     texts, constraints = add_files(options, texts, generator)
     return Generation(options, parsed.settings, generator, texts, constraints)
 

@@ -267,7 +267,7 @@ def _symbols(files: TokenizerFiles, model: Tokenizers) -> dict[str, int]:
         index = find(roles, used)
         if name == "pad" and files.kind == "t5":
             start = _declared_id(files, "decoder_start_token_id", model.size)
-            index = index if start is None or start == symbols.get("sep") else start
+            index = index if start is None or start in symbols.values() else start
         if index is not None and index not in symbols.values():
             symbols.setdefault(name, index)
     for name in FURTHER:

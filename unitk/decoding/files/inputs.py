@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 
+from unitk import registry
 from unitk.data.corpus.corpus import Pairs
-from unitk.data.corpus.folders import is_corpus, open_corpus, parts
+from unitk.data.corpus.folders import corpus_vocab, is_corpus, open_corpus, parts
 from unitk.data.files import lines, readers
 from unitk.data.files.documents import PlainText
 from unitk.data.files.lines import LONGEST, STDIN, Block
@@ -26,7 +27,7 @@ from unitk.data.files.window import sentences_of
 from unitk.decoding.constraints.base import Constraint
 from unitk.errors import DataError, UsageError, amount, require, say
 from unitk.slots import Ids
-from unitk.vocab.base import MARKS, NO_BLANK, TYPED
+from unitk.vocab.base import MARKS, NO_BLANK, TYPED, Vocab
 
 if TYPE_CHECKING:
     from unitk.decoding.generator import Generator
@@ -100,8 +101,10 @@ def groups(
         return
     for at in range(first, len(inputs), size):
         if isinstance(inputs, Pairs):
-            numbers = range(at, min(at + size, len(inputs)))
-            items = [_of_pair(generator, number, *inputs.record(number)) for number in numbers]
+            items = [
+                _of_pair(generator, number, *inputs.record(number))
+                for number in range(at, min(at + size, len(inputs)))
+            ]
         else:
             items = _encode(generator, at, inputs[at : at + size], blanks, limit)
         if constraints:
@@ -112,8 +115,9 @@ def groups(
 def _encode(
     generator: Generator, first: int, texts: Sequence[Input], blanks: Blanks, limit: int | None
 ) -> list[Item]:
-    parts = [text.parts_for(generator.task) for text in texts]
-    sources = generator.sources(parts, limit, [text.focus for text in texts])
+    sources = generator.sources(
+        [text.parts_for(generator.task) for text in texts], limit, [text.focus for text in texts]
+    )
     targets = generator.encode([[text.target or ""] for text in texts])
     items = list[Item]()
     for text, source, (target,) in zip(texts, sources, targets, strict=True):
@@ -133,8 +137,7 @@ def _encode(
 
 def _of_pair(generator: Generator, number: int, source: list[Ids], target: Ids) -> Item:
     decode = generator.vocab.decode
-    text = Input([*map(decode, source)], decode(target))
-    return Item(number, text, source, target)
+    return Item(number, Input([*map(decode, source)], decode(target)), source, target)
 
 
 def read_inputs(
@@ -166,8 +169,9 @@ def read_inputs(
             for pair in pairs
         ]
     elif line_reader and line_reader.by_line(path):
-        numbered = lines.numbered_lines(path)
-        inputs = [_of_line(line, where, line_reader, fields) for line, where in numbered]
+        inputs = [
+            _of_line(line, where, line_reader, fields) for line, where in lines.numbered_lines(path)
+        ]
     else:
         names = (*fields.source, *fields.target) if fields else ("source", "target")
         inputs = [_of_record(record, fields) for record in readers.records(path, names, name)]
@@ -266,8 +270,9 @@ def need_targets(items: Sequence[Item]) -> list[Ids]:
     targets = []
     for item in items:
         if item.target is None:
-            number = item.number + 1
-            raise DataError(f"--score: input {number} has no target; --references FILE gives them")
+            raise DataError(
+                f"--score: input {item.number + 1} has no target; --references FILE gives them"
+            )
         targets.append(item.target)
     return targets
 
@@ -325,8 +330,7 @@ def _of_line(line: str, where: str, reader: readers.LineReader, fields: Fields |
 def _of_record(record: readers.Record, fields: Fields | None) -> Input:
     if fields:
         # a target is needed by --score only, which says so
-        has = any(record.get(name) for name in fields.target)
-        targets = targets_of(record, fields) if has else []
+        targets = targets_of(record, fields) if any(map(record.get, fields.target)) else []
         read = choices_of if fields.form == "choice" else parts_as_given
         parts = read(record, fields)
     else:
@@ -337,8 +341,8 @@ def _of_record(record: readers.Record, fields: Fields | None) -> Input:
     return Input(parts, targets[0] if targets else None, where=record.place, listed=listed)
 
 
-def open_pairs(path: Path, vocab_hash: str) -> Pairs:
-    """Open a corpus folder of pairs; its vocabulary must have this hash."""
+def open_pairs(path: Path, vocab: Vocab) -> Pairs:
+    """Open a corpus folder of pairs; its vocabulary must be this one."""
     if not is_corpus(path):
         folders = [str(path / part) for part in parts(path)]
         hint = f": name {' or '.join(folders)}" if folders else ""
@@ -346,7 +350,7 @@ def open_pairs(path: Path, vocab_hash: str) -> Pairs:
     corpus = open_corpus(path)
     if not isinstance(corpus, Pairs):
         raise DataError(f"{path} holds texts; pairs, or a file, are needed")
-    if corpus.vocab_hash != vocab_hash:
+    if not registry.get("measure", "same_vocab")(corpus_vocab(path), vocab):
         raise DataError(f"{path} was made with another vocabulary than the checkpoint's")
     return corpus
 

@@ -87,4 +87,4 @@ class DistillConfig(Checked):
         return [(int(a), int(b)) for a, b in (pair.split("=") for pair in self.layers)]
 
     def build(self, vocab: Vocab) -> Criterion:
-        return import_object("unitk.families.distillation.criterion:Distillation")(self, vocab.hash)
+        return import_object("unitk.families.distillation.criterion:Distillation")(self, vocab)

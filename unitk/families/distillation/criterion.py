@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from unitk import registry
 from unitk.criterions.base import Loss, Trainable, totals
 from unitk.criterions.cross_entropy import CrossEntropy
 from unitk.data.limits import describe_towers
@@ -29,6 +30,7 @@ from unitk.models.model import Model
 from unitk.models.stack import Stack
 from unitk.slots import BORN, DOC, NEVER, Ask, Batch
 from unitk.training.saving.checkpoint import load
+from unitk.vocab.base import Vocab
 
 PROJECT = "project:states"
 """The head that makes states as wide as the teacher's, where they differ."""
@@ -56,7 +58,7 @@ class Distillation:
     """
 
     config: DistillConfig
-    vocab: str  # the hash of the vocabulary of what is asked
+    vocab: Vocab  # of what is asked
     teacher: Model | None = field(default=None, init=False)
 
     def counts(self, batch: Batch) -> dict[str, float]:
@@ -114,8 +116,10 @@ class Distillation:
             loaded = load(path, model.device)
             option = f"--criterion.teacher {path}"
             name = "--arch.max-positions"
-            same = loaded.task.vocab.hash == self.vocab
-            require(same, f"{option} has another vocabulary than --data")
+            same = registry.get("measure", "same_vocab")
+            require(
+                same(loaded.task.vocab, self.vocab), f"{option} has another vocabulary than --data"
+            )
             teacher = loaded.model.config
             config = model.config
             taught, has = (describe_towers(one.towers)[0] for one in (teacher, config))

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from unitk import registry
 from unitk.data.batching import draw_all, make_batch
+from unitk.data.corpus.corpus import VOCAB
 from unitk.data.examples import Data
 from unitk.errors import DataError, UsageError, require, say
 from unitk.options.config import Parsed, flag
@@ -80,7 +82,8 @@ def check_stateful(parsed: Parsed, data: Data, world: int) -> None:
 
 def check_vocab(state: dict[str, Any], vocab: Vocab, checkpoint: Path) -> None:
     """`DataError` unless the data's vocabulary is that of the checkpoint."""
-    if state["vocab"] != vocab.hash:
+    same = registry.get("measure", "same_vocab")
+    if state["vocab"] != vocab.hash and not same(Vocab.load(checkpoint / VOCAB), vocab):
         raise DataError(
             f"--data was made with another vocabulary than {checkpoint}: "
             f"preprocess it with --vocab {checkpoint}"
