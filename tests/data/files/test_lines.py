@@ -58,6 +58,19 @@ def test_a_small_file_does_not_fill_the_memory(ending, tmp_path, monkeypatch):
                 list(read_pieces(path))
 
 
+def test_a_crafted_zstd_gives_little_at_once(tmp_path):
+    """The densest that the format has: blocks of 4 bytes, each a letter 128 kB times."""
+    pytest.importorskip("zstandard")
+    block = (1 << 1 | 1 << 17 << 3).to_bytes(3, "little") + b"a"
+    frame = b"\x28\xb5\x2f\xfd\x00\x58" + block * 3000  # a window of 2 MB, and no size
+    (tmp_path / "x.zst").write_bytes(frame)
+    sizes = []
+    with pytest.raises(DataError, match="cut off"):
+        for piece, _ in read_pieces(tmp_path / "x.zst"):
+            sizes.append(len(piece))
+    assert sum(sizes) > 1 << 27 and max(sizes) <= 1 << 26
+
+
 @pytest.mark.parametrize("name", ["x.txt", "x.gz"])
 def test_a_byte_order_mark_is_no_line(tmp_path, name):
     mark = b"\xef\xbb\xbf"

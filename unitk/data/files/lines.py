@@ -156,8 +156,8 @@ def size_of(path: Path) -> int:
 def read_pieces(path: Path) -> Iterator[tuple[bytes, int]]:
     """The unpacked bytes of a file in pieces, each with the bytes on disk that were read so far."""
     packed = compression_of(path)
-    # zstandard has no limit
-    limit = (MOST_AT_ONCE,) if packed != ".zst" else ()
+    # zstandard takes no limit, but makes at most 32,768 bytes of each that it is given
+    takes_limit = packed != ".zst"
     try:
         after = 0  # counted, as a pipe cannot tell
         size = size_of(path)
@@ -171,12 +171,12 @@ def read_pieces(path: Path) -> Iterator[tuple[bytes, int]]:
                 return
             # not gzip.open: how far it reads ahead is the library's business, shards depend on it
             unpack = UNPACK[packed]()
-            while piece := file.read(BLOCK >> 4):
+            while piece := file.read(BLOCK >> (4 if takes_limit else 9)):
                 after += len(piece)
                 while piece := piece.lstrip(b"\0") if unpack.eof else piece:
                     # what follows the end, and no padding, is another member
                     unpack = UNPACK[packed]() if unpack.eof else unpack
-                    unpacked = unpack.decompress(piece, *limit)
+                    unpacked = unpack.decompress(piece, *[MOST_AT_ONCE] * takes_limit)
                     if len(unpacked) >= MOST_AT_ONCE:
                         raise DataError(
                             f"{path}: {len(piece):,} bytes of it are {MOST_AT_ONCE:,} or more "
@@ -194,10 +194,8 @@ def read_pieces(path: Path) -> Iterator[tuple[bytes, int]]:
 
 def _damage() -> tuple[type[Exception], ...]:
     """The exceptions that the system and the libraries raise for files and damaged data."""
-    errors = [OSError, zlib.error, lzma.LZMAError]
-    if zstd := sys.modules.get("zstandard"):
-        errors.append(zstd.ZstdError)
-    return tuple(errors)
+    zstd = sys.modules.get("zstandard")
+    return OSError, zlib.error, lzma.LZMAError, *([zstd.ZstdError] if zstd else [])
 
 
 def head(path: Path) -> bytes:
