@@ -154,7 +154,9 @@ def test_who_cannot_write_from_nothing_is_told_who_can(toy_vocab):
         made("unilm", toy_vocab, {"shares": "1,1,0,1"}).sample()
     with pytest.raises(UsageError, match="--max-len 64 .*too long.* 1: .*64 .*allow 63"):
         made("lm", toy_vocab).sample(max_len=64)
-    with pytest.raises(UsageError, match="count .*at least 1, got 0"):
-        generator.sample(0)
+    for count in (0, "2", 2.5, None):
+        with pytest.raises(UsageError, match=f"count .*at least 1, got {count!r}"):
+            generator.sample(count)
+    assert len(made("lm", toy_vocab).sample(np.int64(2), max_len=4)) == 2
     with pytest.raises(UsageError, match="nbest must be 1"):
         generator.sample(2, nbest=2)

@@ -163,7 +163,8 @@ class Generator(SourceEncoder):
         Text i is drawn with numbers that depend on `seed` and i alone, so that more texts begin
         with the same ones.
         """
-        require(count >= 1, f"count must be at least 1, got {count}")
+        number = isinstance(count, int | np.integer) and count >= 1
+        require(number, f"count must be a whole number of at least 1, got {count!r}")
         config = self._build_config({"sampling": True, "nbest": 1, **options})
         once = config.sampling and config.nbest == 1
         require(once, "sample draws each text once: nbest must be 1, and sampling on")

@@ -2,8 +2,10 @@
 
 import bz2
 import gzip
+import io
 import lzma
 import os
+import tarfile
 import zlib
 from pathlib import Path
 
@@ -104,6 +106,13 @@ def test_a_file_that_is_cut_while_it_is_read_is_named(tmp_path):
     assert sum(len(piece) for piece, _ in read_pieces(path)) == BLOCK
 
 
+def tarred(form):
+    packed = io.BytesIO()
+    with tarfile.open(mode="w", fileobj=packed, format=form) as archive:
+        archive.addfile(tarfile.TarInfo("texts.jsonl"))
+    return packed.getvalue()
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [
@@ -113,6 +122,12 @@ def test_a_file_that_is_cut_while_it_is_read_is_named(tmp_path):
         (b"PAR1 and so on", "x.txt is parquet, not UTF-8 text"),
         (gzip.compress(b"a", mtime=0), "x.txt is gzip, .* in .gz it is unpacked"),
         (lzma.compress(b"a"), "x.txt is xz, .* in .xz it is unpacked"),
+        (tarred(tarfile.GNU_FORMAT), "x.txt is tar, .*unpack it$"),
+        (tarred(tarfile.PAX_FORMAT), "x.txt is tar, .*unpack it$"),
+        (
+            tarred(tarfile.GNU_FORMAT).replace(b"ustar", b"\0" * 5),
+            "is binary data, not UTF-8 text$",
+        ),
         (b"PK\3\4, as .xlsx and .ods begin", "x.txt is zip, .* CSV UTF-8"),
     ],
 )

@@ -252,12 +252,13 @@ def _ends_document(data: bytes, end: str | None, fresh: bool) -> bool:
 def _check_text(path: Path, start: bytes) -> None:
     """Refuse a file that begins as no UTF-8 text does, with what converts it."""
     kind = next((kind for magic, kind in MAGIC.items() if start.startswith(magic)), "")
-    # of UTF-16 without a mark, every other byte of Latin letters is 0
+    kind = kind or "tar" * (start[257:262] == b"ustar")
+    # of UTF-16 without a mark, every other byte of Latin letters is 0, and of the rest hardly one
     even, odd = (start[i:1000:2].count(0) for i in (0, 1))
     if not kind and 4 * max(even, odd) > min(len(start), 1000):
-        kind = "UTF-16BE" if even > odd else "UTF-16LE" if even < odd else "binary data"
+        kind = "UTF-16BE" if even > 9 * odd else "UTF-16LE" if odd > 9 * even else "binary data"
     cures = {of: f"; with a name that ends in {end} it is unpacked" for end, of in PACKED.items()}
-    cures["zip"] = "; unpack it, or save a spreadsheet as CSV UTF-8"
+    cures |= {"tar": "; unpack it", "zip": "; unpack it, or save a spreadsheet as CSV UTF-8"}
     cure = f"; `iconv -f {kind} -t UTF-8` converts it" if "UTF" in kind else cures.get(kind, "")
     if kind:
         raise DataError(f"{name_file(path)} is {kind}, not UTF-8 text{cure}")
