@@ -201,4 +201,6 @@ def test_symbols_are_those_of_the_model_type_also_if_it_is_left_out(hf, kit, tmp
         given.pop(key, None)
         config.write_text(json.dumps(given))
         found.append(open_vocab(kit.to_unitk("hf", tmp_path, tmp_path / f"u{key}")).symbols)
+        # `unitk preprocess --vocab` reads the folder alike
+        assert open_vocab(tmp_path).symbols == found[-1]
     assert found[1:] == found[:1] * 2

@@ -8,11 +8,13 @@ import pytest
 import sentencepiece
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from unitk.errors import DataError, UsageError
 from unitk.vocab.base import SYMBOLS, Vocab, adopt
 from unitk.vocab.open import open_vocab
 from unitk.vocab.subwords import SentencePiece
+from unitk.vocab.tokenizer_json import Tokenizers
 from unitk.vocab.train import sample_lines, train_vocab
 from unitk.vocab.words import word_vocab
 
@@ -189,6 +191,21 @@ def test_a_mark_inside_a_word_begins_no_word(vocabs, kind):
     assert vocab.decode(ids).replace(" ", "") in ("able.", "[UNK].")
     spaced = vocab.encode_marked("un [MASK] the")
     assert spaced[spaced.index(vocab.mask) + 1 :] == vocab.encode(" the")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_unknown_after_a_mark_is_not_lost(vocabs, kind):
+    """A model may join unknown characters, also that which stands for the mark."""
+    vocab = vocabs[kind]
+    alone = [index for index in vocab.encode("\u4e26") if vocab.pieces([index]) != ["▁"]]
+    assert vocab.encode_marked("[MASK]\u4e26 the") == [vocab.mask, *alone, *vocab.encode(" the")]
+
+
+def test_a_word_after_a_mark_is_whole_where_pieces_are_words():
+    spec = Tokenizer(models.WordLevel({"[UNK]": 0, "able": 1}, unk_token="[UNK]"))
+    spec.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    vocab = adopt(Tokenizers(spec.to_str().encode()))
+    assert vocab.encode_marked("[MASK]able able") == [vocab.mask, 1, 1]
 
 
 def test_word_starts_and_sentence_ends(vocabs):

@@ -114,9 +114,13 @@ class VocabModel(ABC):
     def encode_inside(self, text: str) -> list[int]:
         """Encode a text that goes on without a blank, as after a symbol: "un[MASK]able"."""
         anchor = self.encode(ANCHOR)
-        ids = self.encode(ANCHOR + text)
-        joined = ids[: len(anchor)] != anchor
-        return self.encode(text) if joined else ids[len(anchor) :]
+        size = len(anchor)
+        ids, spans = self.encode_offsets(ANCHOR + text)
+        if ids[:size] == anchor and all(last <= 1 for _, last in spans[:size]):
+            return ids[size:]
+        # one token has the anchor and some of the text, as what is unknown
+        whole = self.encode(text)
+        return whole[1:] if whole and self.text(whole[0]).isspace() else whole
 
 
 def pack_ids(rows: Sequence[Sequence[int]]) -> Packed:

@@ -81,6 +81,8 @@ class TokenizerFiles:
             for name in (CONFIG, SETTINGS, MAP, ADDED)
         )
         self.kind = str(self.config.get("model_type") or kind)
+        if self.config and not self.kind:  # its class or its tensors may tell
+            self.kind = registry.get("measure", "model_type")(folder)
         self.fast_file = folder / FAST
         self.slow: dict[str, Path] = {}
         if file is None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from unitk import registry
 from unitk.decoding.files.defaults import write_defaults
-from unitk.errors import CheckpointError, require
+from unitk.errors import CheckpointError, UnitkError, require
 from unitk.formats import settings
 from unitk.formats.archive import (
     find_file,
@@ -210,6 +211,17 @@ def family_of(declared: Mapping[str, Any], tensors: Mapping[str, Tensor], where:
         "%s has no model_type: by the names of its tensors, it is of the type %s", where, kind
     )
     return kind
+
+
+@register("measure", "model_type")
+def find_type(folder: Path) -> str:
+    """The model type of a folder whose config.json has none; "" if its files do not tell."""
+    where = folder / "config.json"
+    with suppress(UnitkError):
+        if named_classes(declared := read_json(where), where):
+            return family_of(declared, {}, where)
+        return family_of(declared, read_tensors(find_file(folder, WEIGHTS, "model")), where)
+    return ""
 
 
 def _first_names(family: Family) -> list[str]:
