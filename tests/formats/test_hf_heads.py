@@ -409,3 +409,11 @@ def test_a_map_that_one_class_has_names_it(kit, make, tmp_path, caplog, family, 
     edit(there, "config.json", lambda config: [config.pop(name) for name in names])
     loaded = load(kit.to_unitk("hf", there, tmp_path / "ours"))
     assert loaded.task.name == kind and "no architectures" in caplog.text
+
+
+def test_labels_may_be_numbers(kit, make, tmp_path):
+    _, there = make("bert", "classify")
+    stars = {"0": 5, "1": 3, "2": 1}
+    edit(there, "config.json", lambda config: config.update(id2label=stars))
+    task = load(kit.to_unitk("hf", there, tmp_path / "ours")).task
+    assert task.trained.labels == ("5", "3", "1")

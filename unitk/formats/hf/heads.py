@@ -175,7 +175,9 @@ def label_names(declared: Mapping[str, Any], size: int, where: Path) -> tuple[st
     if (by_id := declared.get("id2label")) is None:
         return tuple(f"LABEL_{i}" for i in range(size))
     by_id = check_value(by_id, dict, "id2label", where)
-    names = tuple(by_id.get(str(i)) for i in range(size))
+    # numbers, as those of stars, are the names that `unitk preprocess` makes of them
+    named = {key: str(name) if type(name) is int else name for key, name in by_id.items()}
+    names = tuple(named.get(str(i), "") for i in range(size))
     if len(by_id) != size or not all(isinstance(name, str) and name for name in names):
         raise CheckpointError(f"{where}: id2label must name the {size} outputs 0 to {size - 1}")
     return names
