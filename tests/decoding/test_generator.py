@@ -91,7 +91,10 @@ def test_a_beam_is_refused_where_outputs_are_drawn(generator):
         source = [["The bade."]] if way == generator.generate else []
         with pytest.raises(UsageError, match="--beam .*drawn"):
             way(*source, sampling=True, beam=3)
+    with pytest.raises(UsageError, match="--beam .*drawn"):
+        generator.infill("the [MASK] sat", sampling=True, beam=3)
     generator.generate(["The bade."], sampling=False, beam=3, max_len=2)
+    generator.generate(["The bade."], **vars(GenerateConfig(sampling=True, max_len=2)))
 
 
 def test_a_blank_that_generate_reads_as_plain_text_is_warned_of(generator, caplog):

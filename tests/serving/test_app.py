@@ -352,6 +352,7 @@ WRONG = {
         (b"\xff", "the request: not JSON"),
     ],
     "infill": [
+        ({"texts": ["a [MASK]"], "sampling": True, "beam": 2}, "beam has no effect"),
         ({"texts": ["no blank"]}, "there is no blank in 'no blank'"),
         ({"texts": ["[MASK] " * 20]}, "tokens of output"),
         (

@@ -183,6 +183,7 @@ class Generator(SourceEncoder):
 
         `options` are GenerateConfig's, but `lenpen` is `GenerateConfig.INFILL_LENPEN` unless given.
         """
+        select_defaults({}, options)  # raises UsageError: a checkpoint's are not for blanks
         config = make_config(GenerateConfig, {"lenpen": GenerateConfig.INFILL_LENPEN, **options})
         texts = as_strings(texts)
         sources = Sources([self.encode_blanks(text) for text in texts])

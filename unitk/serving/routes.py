@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -235,7 +235,10 @@ class InfillRoute(DecodingRoute):
 
     Options = Filling
     bars = LOCAL
-    fill_defaults = staticmethod(route.Route.fill_defaults)
+
+    @staticmethod
+    def fill_defaults(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+        return select_defaults({}, given)  # those of a checkpoint are not for blanks
 
     @staticmethod
     def fits(generator: Generator) -> bool:

@@ -327,6 +327,8 @@ def open_generation(parsed: config.Parsed) -> Generation:
 def check_generate(parsed: config.Parsed) -> None:
     """Refuse options that contradict each other or have no effect."""
     options: Options = parsed.main
+    if options.sampling:
+        parsed.idle("where outputs are drawn", "beam")
     answering.check_words(options.texts)
     instead = f"with {find_way(options)}"
     if options.num_samples is not None:

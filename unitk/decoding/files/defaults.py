@@ -78,7 +78,8 @@ def select_defaults(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> di
     is given where outputs are drawn.
     """
     draws = given.get("sampling", defaults.get("sampling") and SEARCHES.isdisjoint(given))
-    require(not draws or "beam" not in given, "--beam has no effect where outputs are drawn")
+    usual = str(given.get("beam", GenerateConfig.beam)) == str(GenerateConfig.beam)
+    require(not draws or usual, "--beam has no effect where outputs are drawn")
     idle = {*given, *(SEARCHES if draws else DRAWS)}
     idle |= {part for name, part in BELONGS.items() if name in given}
     if str(given.get("beam")) == "1":  # one output is in no need of ranking
