@@ -15,7 +15,7 @@ from unitk.decoding.fit import measure_overrun
 from unitk.errors import UsageError
 from unitk.optim.config import parse_rules
 from unitk.optim.plan import OptimPlan
-from unitk.optim.schedules import Constant
+from unitk.optim.schedules import Constant, LinearFromStart
 from unitk.options.config import parse
 from unitk.registry import get
 from unitk.training.config import COMPONENTS, TrainConfig
@@ -132,6 +132,11 @@ PUBLISHED = [
     ("electra/", "finetune", {"lr": 3e-4, "max_epochs": 3, "batch_texts": 32}),
     ("ernie2/", "pretrain", {"betas": (0.9, 0.98), "warmup": 4000, "max_steps": 250000}),
     ("ernie2/", "finetune", {"lr": 3e-5, "warmup": 0.1, "max_epochs": 3, "batch_texts": 64}),
+    # opt.py of openai/finetune-transformer-lm and optimization.py of google-research/electra: the
+    # rate falls from the start of the run
+    ("gpt/", "finetune", {"lr_schedule": LinearFromStart(warmup=0.002)}),
+    ("electra/", "finetune", {"lr_schedule": LinearFromStart(warmup=0.1)}),
+    ("electra/", "pretrain", {"lr_schedule": LinearFromStart(warmup=10000)}),
     # code/run_pretrain.py and README of thunlp/ERNIE
     ("thu_ernie/", "pretrain", {"lr": 5e-5, "warmup": 0.1, "max_epochs": 1, "batch_texts": 256}),
     ("thu_ernie/", "pretrain", {"entity_width": 100, "entity_heads": 4, "num_layers": 12}),
