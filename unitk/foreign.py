@@ -82,9 +82,19 @@ def _mistake(cause: ValueError) -> str:
 
 
 def require_file(path: Path) -> None:
-    """Raise an `OSError` for a pipe or a device (a link to one, too), which may never end."""
-    if path.exists() and not (path.is_file() or path.is_dir()):
-        raise OSError(errno.ENODEV, "it is a pipe or a device, not a file", str(path))
+    """Raise an `OSError` for a pipe or a device (a link to one, too), which may never end.
+
+    Also for a pointer of Git LFS, which a clone without it has in place of a large file.
+    """
+    if path.is_file():
+        with path.open("rb") as file:
+            wrong = file.read(99).startswith(b"version https://git-lfs")
+        fault = "it is a pointer of Git LFS; `git lfs pull` fetches the file itself"
+    else:
+        wrong = path.exists() and not path.is_dir()
+        fault = "it is a pipe or a device, not a file"
+    if wrong:
+        raise OSError(errno.ENODEV, fault, str(path))
 
 
 def read_bytes(path: Path) -> bytes:

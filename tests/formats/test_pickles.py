@@ -237,7 +237,7 @@ def test_a_word_that_some_names_lack_is_no_prefix():
 
 ALIKE = {"eurobert", "gemma3_text", "llama", "mistral", "olmo2", "qwen2", "qwen3", "smollm3"}
 """Model types whose tensors have the same names, or some of them."""
-PREFIXES = ["module.", "_orig_mod.", "model.", "net.model."]
+PREFIXES = ["module.", "_orig_mod.", "model.", "model.model.", "net.model."]
 
 
 # mt5 has the names of t5; three have no model of their own in transformers, and tests elsewhere

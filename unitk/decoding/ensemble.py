@@ -160,8 +160,10 @@ def join(members: Sequence[tuple[str, Model, Task]]) -> Ensemble:
         if other.trained.labels != task.trained.labels or labels_in(other) != labels_in(task):
             raise CheckpointError(f"{fault}: their labels differ")
         if not are_alike(task, other):
-            kinds = f"{type(task).__name__} and {type(other).__name__}"
-            raise CheckpointError(f"{fault}: tasks {kinds} lay out sources or outputs differently")
+            raise CheckpointError(
+                f"{fault}: tasks {type(task).__name__} and {type(other).__name__} lay out sources "
+                "or outputs differently"
+            )
     _, models, tasks = zip(*members, strict=True)
     return Ensemble(models, tasks)
 

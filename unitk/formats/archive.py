@@ -28,7 +28,6 @@ from unitk.errors import CheckpointError
 from unitk.files import create, open_plain
 from unitk.formats.pickles import NODES, REAL, StandIn, stand_ins, to_plain
 
-POINTER = b"version https://git-lfs"
 LARGEST = 10**7  # a larger number in a configuration is damage
 WRAPPERS = r"(?<![^.])(_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
 PARALLEL = "module."
@@ -252,11 +251,6 @@ def reading(path: Path) -> Iterator[None]:
     """Turn every error that a library raises about a file into a `CheckpointError` of one line."""
     try:
         foreign.require_file(path)
-        with path.open("rb") as file:
-            if file.read(len(POINTER)) == POINTER:
-                raise CheckpointError(
-                    f"{path} is a pointer of Git LFS; `git lfs pull` fetches the file itself"
-                )
         yield
     except CheckpointError:
         raise

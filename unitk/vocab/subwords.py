@@ -250,15 +250,14 @@ def fields(message: bytes) -> Iterable[tuple[int, Any]]:
                 return value
 
     while at < len(message):
-        key = varint()
-        if key & 7 == 0:
-            yield key >> 3, varint()  # the key is the field's number and three bits of its kind
-        else:
-            kind = key & 7  # 1, 5: of a fixed size; 2: the size is before it
+        number, kind = divmod(varint(), 8)
+        if not kind:
+            yield number, varint()
+        else:  # 1, 5: of a fixed size; 2: the size is before it
             size = varint() if kind == 2 else {1: 8, 5: 4}.get(kind, len(message))
             if at + size > len(message):
                 raise IndexError
-            yield key >> 3, message[at : at + size]
+            yield number, message[at : at + size]
             at += size
 
 

@@ -87,9 +87,8 @@ class TokenizerFiles:
         self.slow: dict[str, Path] = {}
         if file is None:
             names = ("vocab.txt", "merges.txt", "*.model")
-            paths_of = {pattern: sorted(folder.glob(pattern)) for pattern in names}
             self.slow = {
-                pattern: paths[0] for pattern, paths in paths_of.items() if len(paths) == 1
+                pattern: paths[0] for pattern in names if len(paths := [*folder.glob(pattern)]) == 1
             }
         elif file.suffix == ".json" and not file.with_name("merges.txt").is_file():
             self.fast_file = file

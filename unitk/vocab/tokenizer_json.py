@@ -268,9 +268,9 @@ class GPT2(Tokenizers):
             tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
             tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
             tokenizer.decoder = decoders.BPEDecoder(suffix=END_OF_WORD)
-            return tokenizer.to_str().encode()
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        tokenizer.decoder = decoders.ByteLevel()
+        else:
+            tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+            tokenizer.decoder = decoders.ByteLevel()
         return tokenizer.to_str().encode()
 
 

@@ -192,14 +192,7 @@ def report_unknown(counts: Counter[str], known: Callable[[str], object]) -> None
     """Log the characters that are not `known`, most frequent first."""
     lacking = {char: times for char, times in counts.items() if known(char) is None}
     if lacking:
-        number, share, listed = _part(lacking, counts)
-        log.warning(
-            "the vocabulary leaves out %s of %s characters (%.3f %% of the text): %s",
-            number,
-            f"{len(counts):,}",
-            share,
-            listed,
-        )
+        log.warning("the vocabulary leaves out %s", _part(lacking, counts))
 
 
 def report_changes(raw: Counter[str], normalization: str) -> None:
@@ -211,21 +204,12 @@ def report_changes(raw: Counter[str], normalization: str) -> None:
     visible = Counter({char: times for char, times in raw.items() if not char.isspace()})
     changed = {char: times for char, times in visible.items() if normal(char) != char}
     if changed:
-        number, share, listed = _part(changed, visible, {char: normal(char) for char in changed})
-        log.warning(
-            "--vocab-normalization %s changes %s of %s characters (%.3f %% of the text): %s",
-            normalization,
-            number,
-            f"{len(visible):,}",
-            share,
-            listed,
-        )
+        part = _part(changed, visible, {char: normal(char) for char in changed})
+        log.warning("--vocab-normalization %s changes %s", normalization, part)
 
 
-def _part(
-    part: Mapping[str, int], whole: Counter[str], to: Mapping[str, str] | None = None
-) -> tuple[str, float, str]:
-    """How many characters are a part of others, their share in percent, and a list of them."""
+def _part(part: Mapping[str, int], whole: Counter[str], to: Mapping[str, str] | None = None) -> str:
+    """How many characters are a part of others, their share of the text, and a list of them."""
     ranked = sorted(part, key=lambda char: -part[char])
     listed = ", ".join(
         f"{_show(char)}{_show_change(to[char]) if to else ''} {part[char]:,}"
@@ -233,7 +217,8 @@ def _part(
     )
     if len(part) > SHOWN:
         listed += f", and {len(part) - SHOWN:,} more"
-    return f"{len(part):,}", 100 * sum(part.values()) / whole.total(), listed
+    share = 100 * sum(part.values()) / whole.total()
+    return f"{len(part):,} of {len(whole):,} characters ({share:.3f} % of the text): {listed}"
 
 
 def _show_change(text: str) -> str:

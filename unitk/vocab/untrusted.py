@@ -35,12 +35,12 @@ def check(spec: Any) -> None:
     _check_ids(spec, model)
     _check_unknown(model)
     _check_merges(model)
-    if (longest := model.get("max_input_chars_per_word")) is not None:
-        if not isinstance(longest, int) or longest > LONGEST_WORD:
-            raise DataError(
-                f"has model.max_input_chars_per_word {longest!r}, but it "
-                f"must be a whole number up to {LONGEST_WORD:,}"
-            )
+    longest = model.get("max_input_chars_per_word") or 0
+    if not isinstance(longest, int) or longest > LONGEST_WORD:
+        raise DataError(
+            f"has model.max_input_chars_per_word {longest!r}, but it "
+            f"must be a whole number up to {LONGEST_WORD:,}"
+        )
     times = {name: 1.0 for name in STEPS}
     for name, where, step in _steps(spec):
         times[name] *= _growth(where, step)

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 from packed_files import write
 
-from unitk.data.files.lines import BLOCK, read_lines, read_pieces, read_text
-from unitk.errors import DataError
+from unitk.data.files.lines import BLOCK, head, read_lines, read_pieces, read_text
+from unitk.errors import DataError, UnitkError
+from unitk.formats.archive import read_tensors
+from unitk.vocab.open import open_vocab
 
 
 def test_gzip_of_several_members_with_padding(tmp_path):
@@ -58,6 +60,16 @@ def test_a_small_file_does_not_fill_the_memory(ending, tmp_path, monkeypatch):
         else:
             with pytest.raises(DataError, match=f"x{ending}: .* 8,388,608"):
                 list(read_pieces(path))
+
+
+@pytest.mark.parametrize("name", ["x.txt", "x.csv", "x.jsonl.gz", "x.model", "x.json", "x.bin"])
+def test_a_pointer_of_git_lfs_is_told(name, tmp_path):
+    """A clone without it has one in place of a large file: as text, as a vocabulary, as weights."""
+    path = tmp_path / name
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+    read = {".model": open_vocab, ".json": open_vocab, ".bin": read_tensors}.get(path.suffix, head)
+    with pytest.raises(UnitkError, match=f"{name}.*git lfs pull"):
+        read(path)
 
 
 def test_a_crafted_zstd_gives_little_at_once(tmp_path):

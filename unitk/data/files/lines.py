@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from unitk.errors import DataError
+from unitk.foreign import require_file
 
 BLOCK = 1 << 20
 """Bytes of text parsed at a time. Shards are made of whole blocks, so it is the same everywhere."""
@@ -141,6 +142,7 @@ def _spool(path: Path, stdin: Any) -> IO[bytes]:
 def open_file(path: Path) -> AbstractContextManager[IO[bytes]]:
     """Open a file, or the copy of a stream, at its beginning."""
     if not is_stream(path):
+        require_file(path)
         return path.open("rb")
     file = _spool(path.absolute(), sys.stdin.buffer if path == STDIN else None)
     file.seek(0)
@@ -251,8 +253,8 @@ def _ends_document(data: bytes, end: str | None, fresh: bool) -> bool:
 
 def _check_text(path: Path, start: bytes) -> None:
     """Refuse a file that begins as no UTF-8 text does, with what converts it."""
-    kind = next((kind for magic, kind in MAGIC.items() if start.startswith(magic)), "")
-    kind = kind or "tar" * (start[257:262] == b"ustar")
+    kind = "tar" * (start[257:262] == b"ustar")
+    kind = next((kind for magic, kind in MAGIC.items() if start.startswith(magic)), kind)
     # of UTF-16 without a mark, every other byte of Latin letters is 0, and of the rest hardly one
     even, odd = (start[i:1000:2].count(0) for i in (0, 1))
     if not kind and 4 * max(even, odd) > min(len(start), 1000):

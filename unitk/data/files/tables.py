@@ -180,7 +180,8 @@ class Columns(Reader):
         except KeyError as error:  # of pyarrow: two columns have one name
             raise DataError(f"{path}: {error.args[0]}") from error
         except (pyarrow.ArrowException, OSError) as error:
-            raise DataError(f"{path}: no {name}, or damaged") from error
+            reason = getattr(error, "strerror", None) or f"no {name}, or damaged"
+            raise DataError(f"{path}: {reason}") from error
 
     def _read(self, path: Path, raw: Any, fields: Sequence[str]) -> Iterator[Record]:
         schema, count, batches = _open_columns(raw)

@@ -258,11 +258,10 @@ def split(items: Sequence[Item]) -> Iterator[tuple[bool, Sources]]:
     """
     from unitk.decoding.texts.sources import Sources  # imports torch
 
-    constraints = [item.constraint for item in items]
     for fills in (False, True):
         if any(item.fills == fills for item in items):
             ids = [item.source if item.fills == fills else NO_SOURCE for item in items]
-            yield fills, Sources(ids, constraints, first=items[0].number)
+            yield fills, Sources(ids, [item.constraint for item in items], first=items[0].number)
 
 
 def need_targets(items: Sequence[Item]) -> list[Ids]:

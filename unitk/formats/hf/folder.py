@@ -252,11 +252,12 @@ def rename_tensors(tensors: Mapping[str, Tensor], family: Family, path: Path) ->
     outputs = (*OUTPUTS, *family.outputs)
     roots |= {name.rstrip(".") for name in (*family.roots.values(), *outputs)}
     unwrapped = without_prefix(tensors, roots, path)
-    if root and all(name.startswith(root) for name in unwrapped):
+    # a wrapper's word may be the root, as in model.model.shared.weight of a BART
+    while root and all(name.startswith(root) for name in unwrapped):
         inner = {name.removeprefix(root): tensor for name, tensor in unwrapped.items()}
-        # the wrapper's word is also the root, as in model.model.shared.weight of a BART
-        if all(name.startswith((root, *outputs)) for name in inner):
-            unwrapped = inner
+        if not all(name.startswith((root, *outputs)) for name in inner):
+            break
+        unwrapped = inner
     renamed = {}
     for name, tensor in unwrapped.items():
         name = current_name(name)
