@@ -233,6 +233,7 @@ def test_shards_joined_are_the_corpus_made_at_once(make, tmp_path, form, monkeyp
         ({"a": "x", "y": None}, "class", "line 2: field 'y' is empty .*--skip-empty"),
         ({"a": "x", "y": ["A", "B"]}, "class", r"field 'y' must be one label, got \['A', 'B'\]"),
         ({"a": "x", "y": 1.5}, "class", "must be one label, got 1.5; .*--labels number"),
+        ({"a": "x", "y": ["b"]}, "class", "must be one label, .*--labels classes"),
         ({"a": "x", "y": "much"}, "number", "line 2: field 'y' must be a number, got 'much'"),
         ({"a": "x y", "y": ["A"]}, "tags", "line 2: 'y' needs 2 tags, one a word, not 1"),
         ({"a": "x", "y": 3}, "tags", "line 2: field 'y' must be a list of tags, got 3"),

@@ -25,8 +25,11 @@ def label_of(value: Any, form: str, where: str) -> Label:
         value = parse_json(value, where) if value.strip() else None
     if (label := read(value)) is not None:
         return label
-    regress = form == "class" and type(value) is float
-    cure = "; numbers to regress on are --labels number" if regress else ""
+    cures: dict[type, str] = {
+        float: "; numbers to regress on are --labels number",
+        list: "; a list is --labels classes, or tags for the words of a text",
+    }
+    cure = cures.get(type(value), "") if form == "class" else ""
     raise DataError(f"{where} must be {form_text}, got {value!r}{cure}")
 
 
