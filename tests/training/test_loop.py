@@ -280,12 +280,26 @@ def test_several_validation_sets(train, curve, toy_data):
     assert dev == again != all_ == progress.best
 
 
-def test_patience_ends_a_run_and_best_is_kept(train, curve, tmp_path, toy_data, monkeypatch):
-    losses = iter([3.0, 2.0, 2.5, float("nan"), 1.0])
-    monkeypatch.setattr(
-        loop.measures.Means, "values", lambda self, prefix, _: {f"{prefix}/loss": next(losses)}
-    )
-    monkeypatch.setattr(Trainer, "log_train", lambda self: None)
+@pytest.fixture
+def validations(monkeypatch):
+    """Lets the validations of a run find given values, a list for each name."""
+
+    def find(**values):
+        rows = [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
+        left = iter(rows)
+
+        def found(self, prefix, _):
+            # a slow machine shows training between two validations
+            row = next(left) if prefix == "valid" else rows[0]
+            return {f"{prefix}/{name}": value for name, value in row.items()}
+
+        monkeypatch.setattr(loop.measures.Means, "values", found)
+
+    return find
+
+
+def test_patience_ends_a_run_and_best_is_kept(train, validations, tmp_path, toy_data):
+    validations(loss=[3.0, 2.0, 2.5, float("nan"), 1.0])
     words = f"--max-steps 50 --valid-every 1 --valid {toy_data / 'text'} --patience 2 --keep-last 1"
     progress = train(words)
     assert (progress.step, progress.best, progress.best_step) == (4, 2.0, 2)
@@ -296,17 +310,9 @@ def test_patience_ends_a_run_and_best_is_kept(train, curve, tmp_path, toy_data, 
     assert train(words + " --resume").step == 4
 
 
-def test_of_shares_that_are_correct_the_highest_is_best(train, toy_data, monkeypatch, caplog):
-    shares = iter([0.5, 0.75, 0.75, 0.25, 0.5])
-    monkeypatch.setattr(
-        loop.measures.Means,
-        "values",
-        lambda self, prefix, _: {
-            **{f"{prefix}/loss": 1.0, f"{prefix}/lm": 1.0},
-            f"{prefix}/lm/correct": next(shares),
-        },
-    )
-    monkeypatch.setattr(Trainer, "log_train", lambda self: None)
+def test_of_shares_that_are_correct_the_highest_is_best(train, validations, toy_data, caplog):
+    shares = [0.5, 0.75, 0.75, 0.25, 0.5]
+    validations(**{"loss": [1.0] * 5, "lm": [1.0] * 5, "lm/correct": shares})
     caplog.set_level("INFO")
     words = f"--max-steps 50 --valid-every 1 --valid {toy_data / 'text'} --patience 3 --keep-best 2"
     progress = train(words + " --best-metric valid/lm/correct")
@@ -437,12 +443,10 @@ def test_a_full_disk_at_the_end_is_an_error(train, tmp_path, monkeypatch):
     assert same(weights(tmp_path / "run"), before)
 
 
-def test_the_best_checkpoint_is_one_that_was_saved(train, tmp_path, toy_data, monkeypatch):
-    losses = iter([3.0, 2.0, 2.5, 2.7])
-    monkeypatch.setattr(
-        loop.measures.Means, "values", lambda self, prefix, _: {f"{prefix}/loss": next(losses)}
-    )
-    monkeypatch.setattr(Trainer, "log_train", lambda self: None)
+def test_the_best_checkpoint_is_one_that_was_saved(
+    train, validations, tmp_path, toy_data, monkeypatch
+):
+    validations(loss=[3.0, 2.0, 2.5, 2.7])
     write = saver.write
 
     def full(path, snapshot):
@@ -601,12 +605,8 @@ def test_a_bad_gradient_is_named(train, monkeypatch):
         train("--max-steps 3 --on-nonfinite stop")
 
 
-def test_the_best_ones_are_kept(train, tmp_path, toy_data, monkeypatch):
-    losses = iter([3.0, 2.0, 2.5, 1.0, 4.0, 5.0])
-    monkeypatch.setattr(
-        loop.measures.Means, "values", lambda self, prefix, _: {f"{prefix}/loss": next(losses)}
-    )
-    monkeypatch.setattr(Trainer, "log_train", lambda self: None)
+def test_the_best_ones_are_kept(train, validations, tmp_path, toy_data):
+    validations(loss=[3.0, 2.0, 2.5, 1.0, 4.0, 5.0])
     words = "--max-steps 6 --valid-every 1 --keep-last 1 --keep-best 3 --save-every 99"
     progress = train(f"{words} --valid {toy_data / 'text'}")
     assert progress.best_steps(3) == [4, 2, 3] and progress.stale == 2
