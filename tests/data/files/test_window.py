@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from unitk.data.files.pairs import PairText
 from unitk.data.files.squad import SQUAD_SOURCE, arrange
-from unitk.data.files.window import around_answer, cut_window, sentences_of
+from unitk.data.files.window import cut_window, sentences_of
+from unitk.decoding.texts.sources import around_answer
 from unitk.errors import DataError
 
 SENTENCE_SOURCE = "{answer} [SEP] {sentence}"

@@ -25,7 +25,7 @@ def label_of(value: Any, form: str, where: str) -> Label:
         value = parse_json(value, where) if value.strip() else None
     if (label := read(value)) is not None:
         return label
-    cures: dict[type, str] = {
+    cures = {
         float: "; numbers to regress on are --labels number",
         list: "; a list is --labels classes, or tags for the words of a text",
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -95,32 +95,3 @@ def _focus(pair: PairText) -> tuple[int, int]:
     if pair.focus is None:
         raise DataError(f"answer {pair.source[0]!r} is not in its passage, so nothing is around it")
     return pair.focus
-
-
-def around_answer(
-    parts: Sequence[str],
-    limit: int | None,
-    vocab: Vocab,
-    form: str = SQUAD_SOURCE,
-    focus: tuple[int, int] | None = None,
-) -> Sequence[str]:
-    """`cut_window` for a source that has this form already; `focus` is of its passage.
-
-    Without `focus`, the window is around the first occurrence of the answer. A source whose parts
-    are not answer and passage, and a passage without the answer, stay as they are.
-    """
-    answer, passage = arrange_parts(parts, form)
-    first = passage.find(answer)
-    if not answer or (first < 0 and focus is None):
-        return parts
-    pair = PairText([answer, passage], "", focus=focus or (first, first + len(answer)))
-    return arrange(cut_window(pair, limit, vocab, form).source, form)
-
-
-def arrange_parts(parts: Sequence[str], form: str) -> tuple[str, str]:
-    """Answer and passage of a source in this form; empty where its parts are others."""
-    names = [name.strip() for name in form.split("[SEP]")]
-    text = SENTENCE if SENTENCE in names else "{passage}"
-    if sorted(names) != ["{answer}", text] or len(parts) != 2:
-        return "", ""
-    return parts[names.index("{answer}")], parts[names.index(text)]

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unitk.data.files.window import around_answer, arrange_parts
+from unitk.data.files.pairs import PairText
+from unitk.data.files.squad import SENTENCE, arrange
+from unitk.data.files.window import cut_window
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.constraints.base import Constraint, encode_phrase
 from unitk.decoding.texts.sentences import key_sentence
@@ -221,3 +223,32 @@ def as_strings(texts: str | Sequence[str], name: str = "texts") -> list[str]:
     split = split_parts(texts, name)
     require(all(len(parts) == 1 for parts in split), f"{name} must be a list of strings")
     return [text for (text,) in split]
+
+
+def around_answer(
+    parts: Sequence[str],
+    limit: int | None,
+    vocab: Vocab,
+    form: str,
+    focus: tuple[int, int] | None = None,
+) -> Sequence[str]:
+    """`cut_window` for a source that has this form already; `focus` is of its passage.
+
+    Without `focus`, the window is around the first occurrence of the answer. A source whose parts
+    are not answer and passage, and a passage without the answer, stay as they are.
+    """
+    answer, passage = arrange_parts(parts, form)
+    first = passage.find(answer)
+    if not answer or (first < 0 and focus is None):
+        return parts
+    pair = PairText([answer, passage], "", focus=focus or (first, first + len(answer)))
+    return arrange(cut_window(pair, limit, vocab, form).source, form)
+
+
+def arrange_parts(parts: Sequence[str], form: str) -> tuple[str, str]:
+    """Answer and passage of a source in this form; empty where its parts are others."""
+    names = [name.strip() for name in form.split("[SEP]")]
+    text = SENTENCE if SENTENCE in names else "{passage}"
+    if sorted(names) != ["{answer}", text] or len(parts) != 2:
+        return "", ""
+    return parts[names.index("{answer}")], parts[names.index(text)]
