@@ -25,7 +25,8 @@ from shared import (
 )
 
 from unitk.data.files.documents import split_sentences
-from unitk.data.files.pairs import Fields, PairText, join_sentences, pair_blocks
+from unitk.data.files.files import pair_blocks
+from unitk.data.files.pairs import Fields, PairText, join_sentences
 from unitk.metrics.rouge import rouge
 from unitk.metrics.stats import stats
 

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from unitk.data.files.files import ReadingOptions
-from unitk.data.files.pairs import Fields, PairText, pair_blocks, record_blocks
+from unitk.data.files.files import ReadingOptions, pair_blocks
+from unitk.data.files.pairs import Fields, PairText, record_blocks
 from unitk.errors import DataError, UsageError
 
 FIELDS = Fields(("body",), ("title",))

@@ -8,18 +8,28 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
 
 from unitk.data.corpus.columns import FORMS
 from unitk.data.corpus.folders import is_corpus
 from unitk.data.files.documents import Documents, Sentences, Separators, parse_block, texts_of
-from unitk.data.files.lines import STDIN, Block, blocks, size_of, split_in_groups, strip_packing
-from unitk.data.files.pairs import Fields, PairBlock, pair_blocks, record_blocks
+from unitk.data.files.lines import (
+    STDIN,
+    Block,
+    blocks,
+    lines_of,
+    read_lines,
+    size_of,
+    split_in_groups,
+    strip_packing,
+)
+from unitk.data.files.pairs import Fields, PairBlock, PairText, record_blocks
 from unitk.data.files.readers import Format, format_of, reader, readers
 from unitk.data.files.squad import SQUAD_SOURCE, check_form, read_squad
 from unitk.data.files.tables import saved_files
-from unitk.errors import DataError, UsageError, require
+from unitk.errors import DataError, UsageError, amount, require
 from unitk.files import RemotePath
 from unitk.foreign import check_name
 from unitk.options.fields import Checked, Positive, flag
@@ -258,6 +268,27 @@ class ReadingOptions(Checked):
             return Files([*paths], [], None, formats=formats, labels="span")
         window, asked = self.window, self.squad_source
         return Files([*paths], [], None, window=window, form=asked, formats=formats)
+
+
+def pair_blocks(source: Path, target: Path, base: int = 0) -> Iterator[PairBlock]:
+    """Pair line i of one file with line i of the other; an empty line is an error."""
+    numbered = ((line.strip(), block.at) for block in blocks(source) for line in lines_of(block))
+    for rows in split_in_groups(enumerate(zip_longest(numbered, read_lines(target)), 1)):
+        pairs = []
+        for number, (first, other) in rows:
+            if first is None or other is None:
+                counts = [sum(1 for _ in read_lines(path)) for path in (source, target)]
+                raise DataError(
+                    f"{source} has {amount(counts[0], 'lines')}, but {target} has {counts[1]:,}"
+                )
+            if not first[0] or not other:
+                raise DataError(
+                    f"{target if first[0] else source}, line {number}: empty; "
+                    "remove the line from both files"
+                )
+            pairs.append(PairText([first[0]], other))
+        _, ((_, at), _) = rows[0]
+        yield PairBlock(source, base + at, pairs)
 
 
 def text_blocks(path: Path, reading: Separators, base: int = 0) -> Iterator[Block]:

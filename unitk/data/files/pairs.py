@@ -1,4 +1,4 @@
-"""Pairs of a source and what it leads to, from records or from parallel files of lines.
+"""Pairs of a source and what it leads to, from records.
 
 The user names the fields of records. A source may have several, its parts. A target may have
 several equally good ones, of which the first is learnt. A value is a text, or a list: the sentences
@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from unitk.data.files import labels
-from unitk.data.files.lines import blocks, lines_of, read_lines, split_in_groups
+from unitk.data.files.lines import split_in_groups
 from unitk.data.files.readers import EmptyField, Record, records
-from unitk.errors import DataError, amount
+from unitk.errors import DataError
 
 
 @dataclass(frozen=True)
@@ -59,27 +58,6 @@ class Fields:
     """Skip records without a source or a target instead of refusing them."""
     label: str = ""  # instead of a target: the field of labels of this form
     form: str = ""
-
-
-def pair_blocks(source: Path, target: Path, base: int = 0) -> Iterator[PairBlock]:
-    """Pair line i of one file with line i of the other; an empty line is an error."""
-    numbered = ((line.strip(), block.at) for block in blocks(source) for line in lines_of(block))
-    for rows in split_in_groups(enumerate(zip_longest(numbered, read_lines(target)), 1)):
-        pairs = []
-        for number, (first, other) in rows:
-            if first is None or other is None:
-                counts = [sum(1 for _ in read_lines(path)) for path in (source, target)]
-                raise DataError(
-                    f"{source} has {amount(counts[0], 'lines')}, but {target} has {counts[1]:,}"
-                )
-            if not first[0] or not other:
-                raise DataError(
-                    f"{target if first[0] else source}, line {number}: empty; "
-                    "remove the line from both files"
-                )
-            pairs.append(PairText([first[0]], other))
-        _, ((_, at), _) = rows[0]
-        yield PairBlock(source, base + at, pairs)
 
 
 def record_blocks(
