@@ -198,9 +198,9 @@ def test_a_source_that_has_its_form_already(form):
 
 def test_a_focus_counts_more_than_the_spelling():
     passage = "a b c New  York d e f"
-    found = around_answer(["new york", passage], 6, Words(), focus=(6, 15))
+    found = around_answer(["new york", passage], 6, Words(), SQUAD_SOURCE, focus=(6, 15))
     assert found == ["new york", "c New  York d"]
-    assert around_answer(["new york", passage], 6, Words()) == ["new york", passage]
+    assert around_answer(["new york", passage], 6, Words(), SQUAD_SOURCE) == ["new york", passage]
 
 
 @pytest.mark.parametrize(
