@@ -156,15 +156,14 @@ def new_file(
 
 
 def check_folder(path: Path, option: str) -> None:
-    """Raise a `UsageError` unless the folder of a file that is to be written can be written into.
-
-    For use before anything is computed.
-    """
+    """Raise a `UsageError` if the folder of a file cannot be written into, before any work."""
     if isinstance(path, RemotePath):  # a store is not asked whether it would take a file
         return
     folder = path.absolute().parent
-    if not (folder.is_dir() and os.access(folder, os.W_OK)):
-        raise UsageError(f"{option} {path}: cannot write into {folder}")
+    require(
+        folder.is_dir() and os.access(folder, os.W_OK),
+        f"{option} {path}: cannot write into {folder}",
+    )
 
 
 def check_free(dest: Path, option: str, replace: bool) -> None:

@@ -392,6 +392,32 @@ def test_yaml_without_bounds_is_refused(tmp_path, text, message):
         read_yaml(tmp_path / "x.yaml")
 
 
+@pytest.mark.parametrize(
+    ("text", "argv"),
+    [
+        ("task: {unilm: 0.5, mlm: 0.5}", "--task unilm=0.5 --task mlm=0.5"),
+        (
+            "task: [unilm=0.5, 'mlm=linear:value=1,floor=0']",
+            "--task unilm=0.5 --task mlm=linear:value=1,floor=0",
+        ),
+        (
+            "task: {unilm: 0.5, mlm: 0.5}\ntask.mlm: {max-span: 3}",
+            "--task unilm=0.5 --task mlm=0.5 --task.mlm.max-span 3",
+        ),
+        ("task: {name: mlm, max-span: 3}", "--task mlm --task.max-span 3"),
+    ],
+)
+def test_lists_and_objects_of_yaml_are_mixed_tasks(tmp_path, text, argv):
+    (tmp_path / "x.yaml").write_text(text)
+    needed = "--data d --save-dir s --max-steps 1 --arch unilm_tiny".split()
+    of_file = ["--config", str(tmp_path / "x.yaml"), *needed]
+    read, same = (
+        parse("train", TrainConfig, words, KINDS) for words in (of_file, [*argv.split(), *needed])
+    )
+    # schedules are equal as text
+    assert read.settings.only(*KINDS).texts == same.settings.only(*KINDS).texts
+
+
 def test_help_names_every_option_once(capsys):
     for kind in (verb.options for verb in latent.run.verbs.values()):
         text = help_page("latent", kind, {}, None)

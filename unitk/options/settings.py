@@ -268,8 +268,7 @@ def read_yaml(path: Path, named: str = "") -> Settings:
             raise UsageError(f"--config: there is no file {path}{hint}")
         named = f"--config {path}"
     tree = parse_yaml(ready.file_of(path), named) or {}  # a file of comments has no option
-    if not isinstance(tree, dict):
-        raise UsageError(f"{named} must hold `option: value` lines")
+    require(isinstance(tree, dict), f"{named} must hold `option: value` lines")
     given = ((key, text, str(path)) for key, text in _flatten(tree, ""))
     return gather_settings(given, Origin.FILE)
 
@@ -279,10 +278,11 @@ def _flatten(tree: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
         path = (prefix + str(key)).replace("-", "_")
         if isinstance(value, dict):
             yield from _flatten(value, path + ".")
+        elif prefix == "task." and key in registry.names("task"):
+            yield "task", f"{key}={value}"
         else:
             # `task: {name: glm_infill}` is the nested spelling of `task: glm_infill`
-            if path.count(".") == 1:
-                path = path.removesuffix(".name")
+            path = re.sub("^([^.]+)[.]name$", r"\1", path)
             values = value if isinstance(value, list) else [value]
             yield path, (" " if path == "task" else ",").join(map(str, values))
 

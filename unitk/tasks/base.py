@@ -350,8 +350,7 @@ class Task:
     def masks(self, tokens: Ids) -> Ids:
         """The places of the [MASK]s that a prompt must have; `UsageError` if it has none."""
         places = np.flatnonzero(tokens == self.vocab.mask)
-        if not len(places):
-            raise UsageError(f"task {self.name} fills [MASK]s, but a source has none")
+        require(places.size > 0, f"task {self.name} fills [MASK]s, but a source has none")
         return places
 
     def fill_in(self, ids: Ids, blanks: Ids, fills: list[Ids]) -> str:

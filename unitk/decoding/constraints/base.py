@@ -159,8 +159,10 @@ def _find_token(name: str, vocab: Vocab) -> int:
 def _pieces_of(words: list[str], vocab: Vocab) -> Iterator[int]:
     """All ids that spell one of the words, at the beginning of a word or within one."""
     for word in words:
-        if word not in _group_by_text(vocab):
-            raise UsageError(f"--no-repeat-ngram-ignore: {word!r} is not a piece of the vocabulary")
+        require(
+            word in _group_by_text(vocab),
+            f"--no-repeat-ngram-ignore: {word!r} is not a piece of the vocabulary",
+        )
         yield from sorted(_group_by_text(vocab)[word])
 
 
