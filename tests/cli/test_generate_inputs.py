@@ -271,11 +271,17 @@ def test_a_list_is_one_part_where_the_training_had_one(glm, tmp_path):
         assert second.text.parts == ["the cat\ta dog"]
 
 
-def test_records_on_standard_input_are_told(glm, lines, monkeypatch):
-    for text, told in (('{"source": "the cat"}\n', True), ("{the} cat\n", False)):
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-        lines(glm, f"--input - {QUICK}")
-        assert ("--input-format jsonl" in lines.err) == told
+@pytest.mark.parametrize("name", ["-", "x.txt"])
+@pytest.mark.parametrize(
+    ("text", "told"), [('{"source": "the cat"}\n', True), ("{a} cat\n", False)]
+)
+def test_records_that_are_read_as_text_are_told(
+    glm, lines, monkeypatch, tmp_path, name, text, told
+):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    (tmp_path / "x.txt").write_text(text)
+    lines(glm, f"--input {name} {QUICK}")
+    assert ("--input-format jsonl" in lines.err) == told
 
 
 @pytest.mark.parametrize("window", [(80, "{answer} [SEP] {passage}"), None])

@@ -405,15 +405,17 @@ def test_yaml_without_bounds_is_refused(tmp_path, text, message):
             "--task unilm=0.5 --task mlm=0.5 --task.mlm.max-span 3",
         ),
         ("task: {name: mlm, max-span: 3}", "--task mlm --task.max-span 3"),
+        ("task: mlm\nvalid: {dev: a, other: b}", "--task mlm --valid dev=a --valid other=b"),
     ],
 )
-def test_lists_and_objects_of_yaml_are_mixed_tasks(tmp_path, text, argv):
+def test_lists_and_objects_of_yaml_are_values_with_names(tmp_path, text, argv):
     (tmp_path / "x.yaml").write_text(text)
     needed = "--data d --save-dir s --max-steps 1 --arch unilm_tiny".split()
     of_file = ["--config", str(tmp_path / "x.yaml"), *needed]
     read, same = (
         parse("train", TrainConfig, words, KINDS) for words in (of_file, [*argv.split(), *needed])
     )
+    assert read.main.valid == same.main.valid
     # schedules are equal as text
     assert read.settings.only(*KINDS).texts == same.settings.only(*KINDS).texts
 

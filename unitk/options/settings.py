@@ -276,8 +276,10 @@ def read_yaml(path: Path, named: str = "") -> Settings:
 def _flatten(tree: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
     for key, value in tree.items():
         path = (prefix + str(key)).replace("-", "_")
-        if isinstance(value, dict):
+        if isinstance(value, dict) and path.partition(".")[0] in registry.KINDS:
             yield from _flatten(value, path + ".")
+        elif isinstance(value, dict):  # as in Python: valid: {dev: PATH}
+            yield from ((path, f"{name}={item}") for name, item in value.items())
         elif prefix == "task." and key in registry.names("task"):
             yield "task", f"{key}={value}"
         else:
