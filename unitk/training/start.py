@@ -145,7 +145,7 @@ def parse_train(argv: Sequence[str]) -> Parsed:
     # for this run all of them are given; what they say of their origin is kept
     of_run = Settings.of_texts(recorded.texts, Origin.FILE, str(path))
     parsed = _resolve_with_parent(merged := _displace(of_run.under(given)))
-    kept = [key for key in recorded if merged[key].where == str(path)]
+    kept = [key for key in recorded if key in merged and merged[key].where == str(path)]
     return replace(parsed, given=Settings({**parsed.given, **{key: recorded[key] for key in kept}}))
 
 
