@@ -389,11 +389,20 @@ def test_sampling_goes_out_and_what_transformers_lacks_is_named(exported, caplog
         ({"max_new_tokens": 1}, {"beam": 1, "max_len": 1}, []),
         ({"cache_implementation": "hybrid", "use_cache": True}, {"beam": 1}, []),
         ({"num_beams": 4, "num_beam_groups": 2}, {"beam": 4}, ["num_beam_groups"]),
+        # transformers ends nothing then
+        ({"eos_token_id": None}, {"beam": 1}, ["eos_token_id null"]),
+        # true turns a rule on, and 1 does not always turn it off
+        *(
+            ({name: True, "output_scores": True}, {"beam": 1}, [name])
+            for name in ("token_healing", "renormalize_logits", "remove_invalid_values")
+        ),
+        ({"token_healing": False, "repetition_penalty": 1}, {"beam": 1}, []),
+        ({"encoder_no_repeat_ngram_size": 1}, {"beam": 1}, ["encoder_no_repeat_ngram_size"]),
     ],
 )
 def test_settings_of_generation(toy_vocab, tmp_path, given, found, left):
     file = tmp_path / hf_generation.FILE
-    file.write_text(json.dumps(given))
+    file.write_text(json.dumps({**given, "eos_token_id": given.get("eos_token_id", 3)}))
     task = get("task", "seq2seq")
     task = task(task.Config(opening="pad"), toy_vocab)
     assert hf_generation.read_generation(file, task) == (found, left)
@@ -469,7 +478,8 @@ def test_convert_keeps_the_options_both_ways(exported, kit, caplog):
 
 def test_a_decoder_alone_has_no_lengths_of_the_prompt(toy_vocab, tmp_path):
     file = tmp_path / hf_generation.FILE
-    file.write_text(json.dumps({"max_length": 50, "min_length": 5, "no_repeat_ngram_size": 2}))
+    given = {"max_length": 50, "min_length": 5, "no_repeat_ngram_size": 2, "eos_token_id": 3}
+    file.write_text(json.dumps(given))
     task = get("task", "lm")(get("task", "lm").Config(), toy_vocab)
     lost = ["max_length", "min_length", "no_repeat_ngram_size"]
     assert hf_generation.read_generation(file, task) == ({"beam": 1}, lost)

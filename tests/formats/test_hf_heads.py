@@ -339,6 +339,15 @@ def test_heads_come_and_go_alike(hf, kit, make, tmp_path, family, kind):
             {"model_type": "t5", "architectures": ["T5ForTokenClassification"]},
             "no model that reads texts as T5ForTokenClassification",
         ),
+        (
+            {"model_type": "t5", "architectures": ["T5EncoderModel"]},
+            "T5 with both towers only, but architectures has T5EncoderModel$",
+        ),
+        (
+            {"model_type": "bart", "architectures": None, "is_encoder_decoder": False},
+            "Bart with both towers only, but is_encoder_decoder is false$",
+        ),
+        ({"id2label": {"0": "a", "1": "b", "2": "a"}}, "id2label .*, but several are 'a'"),
         ({"architectures": ["MyBert"]}, "name the class that has classifier.weight: .*'MyBert'"),
         ({"architectures": []}, "class that has classifier.weight: .*BertForMultipleChoice$"),
     ],

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from unitk.errors import CheckpointError
 from unitk.formats.hf.families import CAUSAL, Family
-from unitk.formats.settings import check_value
-from unitk.models.config import ModelConfig
+from unitk.formats.hf.heads import named_classes
+from unitk.formats.settings import check_value, config_of_preset
+from unitk.models.config import EncoderDecoderConfig, ModelConfig
 from unitk.tasks.base import Task
 
 log = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ TYPES: dict[str, type] = {
     ),
     **dict.fromkeys(("tie_word_embeddings", "is_causal", "use_sliding_window"), bool),
     "use_bidirectional_attention": bool,
+    "is_encoder_decoder": bool,
 }
 """Key -> what its value is, in any file."""
 
@@ -61,6 +63,17 @@ def check_config(declared: Mapping[str, Any], family: Family, where: object) -> 
         raise CheckpointError(
             f"{where}: unitk reads no {family.name} whose {CAUSAL} is false, which sees both sides"
         )
+    if isinstance(config_of_preset(family.presets[0]), EncoderDecoderConfig):
+        check_towers(declared, family.name, where)
+
+
+def check_towers(declared: Mapping[str, Any], name: str, where: Any) -> None:
+    """Raise `CheckpointError` for one tower of a model that has an encoder and a decoder."""
+    classes = (f"{name}EncoderModel", f"{name}ForCausalLM")
+    alone = [one for one in named_classes(declared, where) if one in classes]
+    if alone or declared.get("is_encoder_decoder") is False:
+        said = f"architectures has {alone[0]}" if alone else "is_encoder_decoder is false"
+        raise CheckpointError(f"{where}: unitk reads {name} with both towers only, but {said}")
 
 
 def check_rows(

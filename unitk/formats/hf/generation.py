@@ -54,13 +54,17 @@ KNOWN |= {"decoder_start_token_id", "forced_bos_token_id", "early_stopping", "do
 KNOWN |= {"transformers_version", "_from_model_config", "use_cache", *SEARCH, *DRAWS, *BOTH}
 KNOWN |= {"max_length", "max_new_tokens", "min_length", "min_new_tokens"}
 KNOWN |= {"cache_implementation", "cache_config", "compile_config", "disable_compile"}
-KNOWN |= {"return_dict_in_generate", "prefill_chunk_size", "trust_remote_code"}
+KNOWN |= {"return_dict_in_generate", "prefill_chunk_size", "trust_remote_code", "low_memory"}
+KNOWN |= {f"output_{what}" for what in ("attentions", "hidden_states", "scores", "logits")}
 """Settings that are read here, or that change no output."""
 OTHERS = {"repetition_penalty", "encoder_repetition_penalty", "encoder_no_repeat_ngram_size"}
 OTHERS |= {"suppress_tokens", "begin_suppress_tokens", "forced_decoder_ids", "num_beam_groups"}
 OTHERS |= {"diversity_penalty", "typical_p", "epsilon_cutoff", "eta_cutoff", "penalty_alpha"}
 OTHERS |= {"exponential_decay_length_penalty", "renormalize_logits", "sequence_bias"}
+OTHERS |= {"token_healing", "remove_invalid_values", "guidance_scale", "stop_strings"}
 """Settings that change outputs, and that no option expresses."""
+COUNTS = {"encoder_no_repeat_ngram_size", "penalty_alpha", "diversity_penalty"}
+"""Those of them that 0 turns off, but not 1."""
 
 
 def read_generation(file: Path, task: Task) -> tuple[dict[str, Any], list[str]]:
@@ -69,11 +73,13 @@ def read_generation(file: Path, task: Task) -> tuple[dict[str, Any], list[str]]:
     Settings that it lacks have transformers' defaults, except the length limit of 20 tokens. A
     config.json of older versions has such settings among others; without any, nothing is found.
     """
-    declared = {k: v for k, v in read_json(file).items() if v is not None and v is not False}
+    stated = read_json(file)
+    declared = {k: v for k, v in stated.items() if v is not None and v is not False}
+    endless = _is_endless(stated, task, file)
     if file.name != FILE:
         declared = {k: v for k, v in declared.items() if k in KNOWN | OTHERS}
         if all(name.endswith(("_id", "use_cache", "_version")) for name in declared):
-            return {}, []
+            return {}, endless
     beams = check_value(declared.get("num_beams", 1), int, "num_beams", file)
     draws = check_value(declared.get("do_sample", False), bool, "do_sample", file) and beams == 1
     options: dict[str, Any] = {"sampling": True, "sampling_topk": 50} if draws else {"beam": beams}
@@ -93,7 +99,7 @@ def read_generation(file: Path, task: Task) -> tuple[dict[str, Any], list[str]]:
         make_config(GenerateConfig, options)
     except UsageError as error:  # transformers has no such values either
         raise CheckpointError(f"{file}: {error}") from error
-    return options, left
+    return options, left + endless
 
 
 def _rename(declared: Mapping[str, Any], used: Mapping[str, str], file: Path) -> dict[str, Any]:
@@ -132,8 +138,10 @@ def _without_option(
     first, second, *_ = [*(start or []), None, None]
     for name, index in {"decoder_start_token_id": first, "forced_bos_token_id": second}.items():
         wrong[name] = declared.get(name, index) != index
-    # 0, 1 and none are how a rule is turned off
-    wrong |= {name: True for name in declared.keys() - KNOWN if declared[name] not in (0, 1, [])}
+    # 0, 1 and none are how a rule is turned off, but true is not 1
+    for name in declared.keys() - KNOWN:
+        off: tuple[Any, ...] = (0, []) if name in COUNTS else (0, 1, [])
+        wrong[name] = declared[name] is True or declared[name] not in off
     return [name for name in declared if wrong.get(name)]
 
 
@@ -233,6 +241,17 @@ def decoder_opening(model_folder: ModelFolder) -> dict[str, str]:
     if ids[: len(words)] == words:
         return {"opening": "none"}
     return {"opening": {vocab.cls: "cls", vocab.sep: "sep"}.get(ids[0], "none")}
+
+
+def _is_endless(stated: Mapping[str, Any], task: Task, file: Path) -> list[str]:
+    """What to name where transformers ends no output, but unitk does: at an end that has a piece.
+
+    A generation_config.json has no default for it; in config.json, the class has one.
+    """
+    end = task.protocol.end if task.protocol else task.vocab.model.size
+    default = end if file.name != FILE else None
+    never = stated.get("eos_token_id", default) is None and end < task.vocab.model.size
+    return ["eos_token_id null"] if never else []
 
 
 def _ends(declared: Mapping[str, Any], end: Any) -> list[Any]:

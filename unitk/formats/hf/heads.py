@@ -180,6 +180,10 @@ def label_names(declared: Mapping[str, Any], size: int, where: Path) -> tuple[st
     names = tuple(named.get(str(i), "") for i in range(size))
     if len(by_id) != size or not all(isinstance(name, str) and name for name in names):
         raise CheckpointError(f"{where}: id2label must name the {size} outputs 0 to {size - 1}")
+    if twins := [name for name in names if names.count(name) > 1]:
+        raise CheckpointError(
+            f"{where}: id2label must have a name for each output, but several are {twins[0]!r}"
+        )
     return names
 
 
