@@ -185,13 +185,16 @@ def assert_same_ids(theirs, ours):
     """Ids of texts in which no symbol is spelled are theirs; of others, no symbol is found."""
     symbols = {ours.pieces([index])[0] for index in ours.symbols.values()}
     wrong, spelled = [], 0
-    for text in odd_texts():
+    texts = [*odd_texts()]
+    for text, expected in zip(
+        texts, theirs(texts, add_special_tokens=False).input_ids, strict=True
+    ):
         found = ours.encode(text)
         if any(symbol in text for symbol in symbols):
             spelled += 1
             plain = [index for name, index in ours.symbols.items() if name != "unk"]
             assert not {*plain}.intersection(found), text
-        elif found != theirs(text, add_special_tokens=False).input_ids:
+        elif found != expected:
             wrong.append(text)
     assert not wrong
     assert spelled < 250
