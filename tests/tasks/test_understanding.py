@@ -367,6 +367,29 @@ def test_a_checkpoint_tells_the_layout(labelled, tmp_path, toy_data, capsys):
 
 
 @pytest.mark.parametrize("task", FORMS)
+def test_texts_are_predicted_together_as_each_alone(labelled, tmp_path, task):
+    """Also texts of other lengths, numbers of words and numbers of choices."""
+    run(labelled, task, "mlm", tmp_path, 1)
+    generator = unitk.load(tmp_path)
+    words = toy_lines(9)
+    texts = {
+        "choice": [[words[i], *words[: i + 1]] for i in range(5)],
+        "span": [["where?", " ".join(words[: i + 1])] for i in range(5)],
+        "tag": [words[i].split() for i in range(5)],
+    }.get(task, [[line] for line in words])
+    options = {} if task in ("regress", "span") else {"probabilities": True}
+    together = generator.predict(texts, **options)
+    for text, found in zip(texts, together, strict=True):
+        [alone] = generator.predict([text], **options)
+        assert found.keys() == alone.keys()
+        for key, value in found.items():
+            near = key in ("probability", "probabilities", "value")
+            assert value == (pytest.approx(alone[key], rel=1e-4) if near else alone[key]), text
+        if task == "choice":
+            assert [*found["probabilities"]] == [*range(len(text) - 1)]
+
+
+@pytest.mark.parametrize("task", FORMS)
 def test_probabilities_are_given_where_they_are_asked_for(labelled, tmp_path, task, caplog):
     run(labelled, task, "mlm", tmp_path, 1)
     generator, one = unitk.load(tmp_path), record(FORMS[task], 7)

@@ -106,7 +106,8 @@ class Choice(Labelling):
         return self.with_ask(example, laid[0].tower, rows)
 
     def prediction(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
-        return self.rank_names(output[0], range(len(parts) - 1))
+        count = len(parts) - 1  # a batch is as wide as the text with the most choices
+        return self.rank_names(output[0, :count], range(count))
 
     def fit(self, text: Ids, choice: Ids) -> Encoded:
         """Text and choice laid out; the text, then the choice, is truncated to the positions."""
