@@ -231,6 +231,8 @@ def test_shards_joined_are_the_corpus_made_at_once(make, tmp_path, form, monkeyp
         ({"y": ["A"]}, "tags", "line 2: no field 'a', see --source-field; there are y"),
         ({"a": " ", "y": "x"}, "class", "line 2: a is empty; --skip-empty leaves"),
         ({"a": "x", "y": None}, "class", "line 2: field 'y' is empty .*--skip-empty"),
+        ({"a": "x", "y": " "}, "class", "line 2: field 'y' is empty; --skip-empty"),
+        ({"a": "x", "y": ""}, "number", "line 2: field 'y' is empty; --skip-empty"),
         ({"a": "x", "y": ["A", "B"]}, "class", r"field 'y' must be one label, got \['A', 'B'\]"),
         ({"a": "x", "y": 1.5}, "class", "must be one label, got 1.5; .*--labels number"),
         ({"a": "x", "y": ["b"]}, "class", "must be one label, .*--labels classes"),
@@ -256,9 +258,10 @@ def test_what_a_record_lacks_is_named_with_its_line(make, record, labels, messag
         make([{"a": "x", "y": good}, record], "a,y", labels=labels)
 
 
-def test_records_without_a_label_may_be_left_out(make):
-    """As those of SNLI on which its readers did not agree."""
-    records = [{"a": "x", "y": name} for name in ("no", None, "yes")]
+@pytest.mark.parametrize("lacking", [None, "", " "])
+def test_records_without_a_label_may_be_left_out(make, lacking):
+    """As those of SNLI on which its readers did not agree, and empty cells of a table."""
+    records = [{"a": "x", "y": name} for name in ("no", lacking, "yes")]
     corpus = make(records, "a,y", labels="class", skip_empty=True)
     assert len(corpus) == 2 and corpus.manifest["labels"] == ["no", "yes"]
 

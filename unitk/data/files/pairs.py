@@ -101,8 +101,9 @@ def _read_label(record: Record, fields: Fields) -> PairText:
         raise EmptyField(f"{record.place}: {', '.join(fields.source)} is empty")
     value = record.get(name)
     where = record.where(name)
-    if value is None and form not in ("span", "links"):  # of which there may be none
-        raise EmptyField(f"{where} is empty (null)")
+    blank = isinstance(value, str) and not value.strip()  # as a table has what is not labelled
+    if (value is None or blank) and form not in ("span", "links"):  # of which there may be none
+        raise EmptyField(f"{where} is empty" + " (null)" * (value is None))
     moved = False
     if form == "span" and (isinstance(value, dict) or f"{name}.text" in record):
         value, moved = _place(record, name, record.get(fields.source[-1]))
