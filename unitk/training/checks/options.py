@@ -73,11 +73,14 @@ def _check_criterion(parsed: Parsed) -> None:
 
 
 def _check_words(parsed: Parsed) -> None:
-    """Refuse the weight of the words beside a label where the layout asks for none."""
+    """Refuse options of the words beside a label where there are none."""
     fields = parsed.fields()
     _, layout = fields.get("task.layout", (str, "lm"))
-    if layout.partition(":")[0] != "lm":
-        parsed.idle("without --task.layout lm", *{"task.lm_weight"} & fields.keys())
+    if layout.partition(":")[0] != "lm" and "task.lm_weight" in fields:
+        parsed.idle("without --task.layout lm", "task.lm_weight")
+        of_words = "label_smoothing", "smoothed_over", "z_loss"
+        keys = (f"criterion.{name}" for name in of_words)
+        parsed.idle("on labels: it is for words", *(key for key in keys if key in fields))
 
 
 def _check_scores(parsed: Parsed) -> None:
