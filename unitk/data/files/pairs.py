@@ -103,7 +103,7 @@ def _read_label(record: Record, fields: Fields) -> PairText:
     where = record.where(name)
     blank = isinstance(value, str) and not value.strip()  # as a table has what is not labelled
     if (value is None or blank) and form not in ("span", "links"):  # of which there may be none
-        raise EmptyField(f"{where} is empty" + " (null)" * (value is None))
+        raise EmptyField(f"{where} is empty")
     moved = False
     if form == "span" and (isinstance(value, dict) or f"{name}.text" in record):
         value, moved = _place(record, name, record.get(fields.source[-1]))

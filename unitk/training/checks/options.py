@@ -79,8 +79,8 @@ def _check_words(parsed: Parsed) -> None:
     if layout.partition(":")[0] != "lm" and "task.lm_weight" in fields:
         parsed.idle("without --task.layout lm", "task.lm_weight")
         of_words = "label_smoothing", "smoothed_over", "z_loss"
-        keys = (f"criterion.{name}" for name in of_words)
-        parsed.idle("on labels: it is for words", *(key for key in keys if key in fields))
+        keys = {f"criterion.{name}" for name in of_words}
+        parsed.idle("on labels: it is for words", *sorted(keys & fields.keys()))
 
 
 def _check_scores(parsed: Parsed) -> None:
