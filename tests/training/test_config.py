@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from unitk.errors import UsageError
-from unitk.options.config import flag, parse
+from unitk.options.config import flag, options, parse
 from unitk.training.config import TrainConfig, parse_named_set, parse_weighted
 from unitk.training.device import choose_device
 from unitk.training.start import parse_train
@@ -122,3 +122,11 @@ def test_fp32_on_a_gpu_is_fp32(monkeypatch):
     finally:
         for backend, value in zip(both, before, strict=True):
             backend.allow_tf32 = value
+
+
+@pytest.mark.parametrize(
+    "name", [option.flag for option in options(TrainConfig) if option.type is not bool]
+)
+def test_an_option_without_its_value_is_named(name):
+    with pytest.raises(UsageError, match=f"^{name} needs"):
+        parse_train([name, "--task=mlm"])

@@ -290,7 +290,8 @@ def parse_value(text: str | None, kind: Any, name: str) -> Any:
             return True
         require(text.lower() in WORDS, f"{name} must be on or off, got {text!r}")
         return WORDS[text.lower()]
-    assert text is not None, name
+    if text is None:
+        raise UsageError(f"{name} needs a value")
     origin = get_origin(kind)
     if choices := _choices(kind):
         if text not in choices:
