@@ -409,6 +409,15 @@ def test_settings_of_generation(toy_vocab, tmp_path, given, found, left):
     make_config(GenerateConfig, found)
 
 
+def test_only_a_file_of_generation_has_no_end_by_default(toy_vocab, tmp_path):
+    """A config.json that lacks one has the end of its class."""
+    task = get("task", "seq2seq")
+    task = task(task.Config(opening="pad"), toy_vocab)
+    for name, left in {hf_generation.FILE: ["eos_token_id null"], "config.json": []}.items():
+        (tmp_path / name).write_text('{"num_beams": 2}')
+        assert hf_generation.read_generation(tmp_path / name, task)[1] == left
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

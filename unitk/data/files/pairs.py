@@ -101,8 +101,8 @@ def _read_label(record: Record, fields: Fields) -> PairText:
         raise EmptyField(f"{record.place}: {', '.join(fields.source)} is empty")
     value = record.get(name)
     where = record.where(name)
-    blank = isinstance(value, str) and not value.strip()  # as a table has what is not labelled
-    if (value is None or blank) and form not in ("span", "links"):  # of which there may be none
+    # a table has blanks where a text is not labelled; of spans and links there may be none
+    if (value is None or not str(value).strip()) and form not in ("span", "links"):
         raise EmptyField(f"{where} is empty")
     moved = False
     if form == "span" and (isinstance(value, dict) or f"{name}.text" in record):

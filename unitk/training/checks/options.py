@@ -76,6 +76,7 @@ def _check_words(parsed: Parsed) -> None:
     """Refuse options of the words beside a label where there are none."""
     fields = parsed.fields()
     _, layout = fields.get("task.layout", (str, "lm"))
+    # only tasks of labels have this weight
     if layout.partition(":")[0] != "lm" and "task.lm_weight" in fields:
         parsed.idle("without --task.layout lm", "task.lm_weight")
         of_words = "label_smoothing", "smoothed_over", "z_loss"
