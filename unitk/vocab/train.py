@@ -190,8 +190,7 @@ def choose_coverage(counts: Counter[str], size: int, normalization: str) -> tupl
 
 def report_unknown(counts: Counter[str], known: Callable[[str], object]) -> None:
     """Log the characters that are not `known`, most frequent first."""
-    lacking = {char: times for char, times in counts.items() if known(char) is None}
-    if lacking:
+    if lacking := {char: "" for char in counts if known(char) is None}:
         log.warning("the vocabulary leaves out %s", _part(lacking, counts))
 
 
@@ -202,22 +201,21 @@ def report_changes(raw: Counter[str], normalization: str) -> None:
     """
     normal = _normalizer(normalization.removesuffix("_cf"))
     visible = Counter({char: times for char, times in raw.items() if not char.isspace()})
-    changed = {char: times for char, times in visible.items() if normal(char) != char}
+    changed = {char: _show_change(normal(char)) for char in visible if normal(char) != char}
     if changed:
-        part = _part(changed, visible, {char: normal(char) for char in changed})
-        log.warning("--vocab-normalization %s changes %s", normalization, part)
+        log.warning("--vocab-normalization %s changes %s", normalization, _part(changed, visible))
 
 
-def _part(part: Mapping[str, int], whole: Counter[str], to: Mapping[str, str] | None = None) -> str:
-    """How many characters are a part of others, their share of the text, and a list of them."""
-    ranked = sorted(part, key=lambda char: -part[char])
-    listed = ", ".join(
-        f"{_show(char)}{_show_change(to[char]) if to else ''} {part[char]:,}"
-        for char in ranked[:SHOWN]
-    )
+def _part(part: Mapping[str, str], whole: Counter[str]) -> str:
+    """How many characters are a part of others, their share of the text, and a list of them.
+
+    `part` has what is shown after each.
+    """
+    ranked = sorted(part, key=lambda char: -whole[char])
+    listed = ", ".join(f"{_show(char)}{part[char]} {whole[char]:,}" for char in ranked[:SHOWN])
     if len(part) > SHOWN:
         listed += f", and {len(part) - SHOWN:,} more"
-    share = 100 * sum(part.values()) / whole.total()
+    share = 100 * sum(whole[char] for char in part) / whole.total()
     return f"{len(part):,} of {len(whole):,} characters ({share:.3f} % of the text): {listed}"
 
 

@@ -111,7 +111,14 @@ def load(
 
     def make(component: Component) -> Task:
         task: Task = component.made_from(component.config, vocab)
-        return task.with_trained(**_trained_fields(state))
+        return task.with_trained(
+            labels=tuple(state.get("labels", ())),
+            corpora=state.get("corpora", {}),
+            pairs=state.get("kind", "pairs") == "pairs",  # earlier versions did not say
+            parts=state.get("parts", 0),
+            max_source=(state.get("lengths") or (None,))[0],
+            window=state.get("window"),
+        )
 
     task = make(chosen)
     arch = parsed.components["arch"].config
@@ -135,18 +142,6 @@ def _choose_task(tasks: Mapping[str, Component], name: str | None, folder: Path)
     require(name is not None or len(tasks) == 1, f"--task is needed: {trained}")
     require(name is None or name in tasks, f"--task {name}: {trained}")
     return tasks[name or next(iter(tasks))]
-
-
-def _trained_fields(state: Mapping[str, Any]) -> dict[str, Any]:
-    """What a run's task knew of its data, as fields of `Trained`."""
-    return {
-        "labels": tuple(state.get("labels", ())),
-        "corpora": state.get("corpora", {}),
-        "pairs": state.get("kind", "pairs") == "pairs",  # earlier versions did not say
-        "parts": state.get("parts", 0),
-        "max_source": (state.get("lengths") or (None,))[0],
-        "window": state.get("window"),
-    }
 
 
 class Undrawn(TorchFunctionMode):
