@@ -44,8 +44,22 @@ def printable(text: object) -> str:
 
 
 def say(*lines: object) -> None:
-    """Print lines of a message to standard error."""
-    print(*map(printable, lines), sep="\n", file=sys.stderr, flush=True)
+    """Print lines of a message to standard error, if it takes them: work goes on without."""
+    with suppress(OSError):
+        print(*map(printable, lines), sep="\n", file=sys.stderr, flush=True)
+
+
+def print_note(*lines: object) -> None:
+    """Print lines about files, which are worth more than the lines if these are lost."""
+    try:
+        print(*map(printable, lines), sep="\n", flush=True)
+    except OSError:
+        silence()
+
+
+def silence() -> None:
+    """Discard what standard output still holds, about which Python would complain at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class UnitkError(Exception):

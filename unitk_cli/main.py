@@ -11,10 +11,12 @@ import re
 import signal
 import sys
 import traceback
-from contextlib import redirect_stdout, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from threading import Timer
 from types import TracebackType
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -22,7 +24,7 @@ from click.shell_completion import CompletionItem
 from unitk import __version__, errors
 from unitk.api.arguments import set_environment
 from unitk.api.naming import naming_files
-from unitk.api.verb import Verb, VerbGroup, find_verb
+from unitk.api.verb import find_verb
 from unitk.files import create
 from unitk.foreign import check_name
 from unitk.options import config
@@ -31,8 +33,10 @@ from unitk.progress import Lossy
 from unitk.registry import KINDS, PLUGIN, hint, load_plugins, names, nearest, sources
 from unitk.training.signals import EXIT
 
-ORDER = "quickstart preprocess merge train sweep scale mix launch generate score embed search"
-ORDER += " predict serve evaluate analyse show latent list convert push fairseq_plugin average plot"
+ORDER = (
+    "quickstart preprocess merge train sweep scale mix launch generate score embed search predict "
+    "serve evaluate analyse show latent list convert push fairseq_plugin average plot"
+)
 """The order in which verbs are listed; others follow."""
 ABOUT = re.compile(r'"""`unitk [^`]+`: (.+?)\.?(?:"""|$)')
 """What a verb does, as the first line of its module says."""
@@ -71,6 +75,10 @@ class Command(click.Command):
 
 class Verbs(click.Group):
     """Knows the names of the verbs; each verb parses its own options (unitk.options.config)."""
+
+    def make_context(self, *args: Any, **settings: Any) -> click.Context:
+        with printing():  # --help and --version, too
+            return super().make_context(*args, **settings)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         load_plugins()  # those of installed packages
@@ -157,23 +165,25 @@ def call(verb: str, words: list[str]) -> None:
     words = set_variables([word for word in words if word != "--quiet"])
     for word in words:  # files have these words in them
         check_name(word)
-    with naming_files(called := find_verb(verb), words):
-        _run(called, words)
+    with naming_files(called := find_verb(verb), words), printing():
+        called(words)
 
 
-def _run(verb: Verb | VerbGroup, words: list[str]) -> None:
+@contextmanager
+def printing() -> Iterator[None]:
+    """Raise what goes wrong with standard output, or with a file, as an error in one line."""
     try:
         try:
-            verb(words)
+            yield
         finally:
             sys.stdout.flush()
     except BrokenPipeError:  # here, as click would make it exit code 1
-        _silence()
+        errors.silence()
         sys.exit(0)
     except UnicodeEncodeError as error:
         if error.encoding == "utf-8":  # no fault of the terminal
             raise
-        _silence()
+        errors.silence()
         raise errors.UsageError(
             f"the output is written in {error.encoding}, which lacks "
             f"{error.object[error.start]!r}: set PYTHONIOENCODING=utf-8, or a locale with UTF-8"
@@ -186,7 +196,7 @@ def _run(verb: Verb | VerbGroup, words: list[str]) -> None:
         if error.errno in (errno.EMFILE, errno.ENFILE):
             raise errors.UnitkError(TOO_MANY) from error
         if not error.filename:
-            _silence()
+            errors.silence()
         what = "" if error.filename else "the output cannot be written: "
         raise errors.DataError(what + errors.refusal(error)) from error
 
@@ -213,24 +223,21 @@ def arrange_words(words: list[str]) -> list[str]:
     if words == ["version"]:
         return ["--version"]
     verb_at = next((at for at, word in enumerate(words) if word in verb_names()), 0)
-    of_any_verb = ("--quiet", *VARIABLES)
-    if verb_at and words[0].partition("=")[0] in of_any_verb:  # `unitk --quiet train`
+    if verb_at and words[0].partition("=")[0] in ("--quiet", *VARIABLES):  # `unitk --quiet train`
         return [words[verb_at], *words[:verb_at], *words[verb_at + 1 :]]
     return words
 
 
 def open_streams() -> None:
-    """Open the standard streams that are closed (`>&-`): a file would get their numbers."""
-    for name, mode in {"stdin": "r", "stdout": "w", "stderr": "w"}.items():
+    """Open the standard streams that are closed (`>&-`): a file would get their numbers.
+
+    Whatever is written to standard output fails, as its reader would have nothing.
+    """
+    for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+            setattr(sys, name, open(os.devnull, "w" if name == "stderr" else "r"))
     if isinstance(sys.stdout, io.TextIOWrapper):  # but for answers: `check_spelling`
         sys.stdout.reconfigure(errors="backslashreplace")
-
-
-def _silence() -> None:
-    """Discard what standard output still holds, about which Python would complain at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @click.group(

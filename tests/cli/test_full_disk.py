@@ -11,7 +11,7 @@ import pytest
 import unitk
 from unitk.api import records
 from unitk.api.verb import find_verb
-from unitk.errors import CheckpointError, DataError
+from unitk.errors import CheckpointError, DataError, say
 
 LIMIT = 3000
 """Bytes of a file: the system then refuses as a full disk does."""
@@ -20,6 +20,12 @@ LIMIT = 3000
 def program(line, folder, **more):
     words = [sys.executable, "-m", "unitk_cli", *line.split()]
     return subprocess.run(words, cwd=folder, stderr=subprocess.PIPE, text=True, **more)
+
+
+def program_to(stream, line, folder):
+    """A program whose standard output a shell sends elsewhere, such as to a full disk."""
+    words = f'"{sys.executable}" -m unitk_cli {line} {stream}'
+    return subprocess.run(words, shell=True, cwd=folder, stderr=subprocess.PIPE, text=True)
 
 
 def assert_one_line(done, code, said):
@@ -96,11 +102,20 @@ def test_records_in_memory(monkeypatch):
         unitk.score(metric="bleu", hypotheses=["a"], references=["a"])
 
 
-@pytest.mark.parametrize("line", ["list task", "show --task lm a b c", "score --help"])
-def test_printing(line, tmp_path):
-    with open("/dev/full", "w") as full:
-        done = program(line, tmp_path, stdout=full)
-    assert_one_line(done, 3, "the output cannot be written: No space left on device")
+@pytest.mark.parametrize("line", ["list task", "show --task lm a b c", "score --help", "--version"])
+@pytest.mark.parametrize("stream", [">/dev/full", ">&-"])
+def test_printing(line, stream, tmp_path):
+    """A result that is printed nowhere is lost, and the exit code says so."""
+    done = program_to(stream, line, tmp_path)
+    assert_one_line(done, 3, "the output cannot be written: ")
+
+
+def test_lines_about_files_may_be_lost(tmp_path, monkeypatch):
+    """The file is what one wants; then the next line has no place either."""
+    done = program_to(">/dev/full", "show --task lm a --output a.svg", tmp_path)
+    assert (done.returncode, done.stderr) == (0, "") and (tmp_path / "a.svg").exists()
+    monkeypatch.setattr("sys.stderr", open("/dev/full", "w"))
+    say("a remark")
 
 
 def test_what_is_no_optimus(models, tmp_path):

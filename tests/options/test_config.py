@@ -406,6 +406,9 @@ def test_yaml_without_bounds_is_refused(tmp_path, text, message):
         ),
         ("task: {name: mlm, max-span: 3}", "--task mlm --task.max-span 3"),
         ("task: mlm\nvalid: {dev: a, other: b}", "--task mlm --valid dev=a --valid other=b"),
+        ('task: mlm\nvalid: ["dev=a,b", c]', r"--task mlm --valid dev=a\,b,c"),
+        ('task: mlm\nvalid: {dev: "a,b"}', r"--task mlm --valid dev=a\,b"),
+        ("task: mlm\noptimizer.betas: [0.9, 0.98]", "--task mlm --optimizer.betas 0.9,0.98"),
     ],
 )
 def test_lists_and_objects_of_yaml_are_values_with_names(tmp_path, text, argv):
@@ -418,6 +421,12 @@ def test_lists_and_objects_of_yaml_are_values_with_names(tmp_path, text, argv):
     assert read.main.valid == same.main.valid
     # schedules are equal as text
     assert read.settings.only(*KINDS).texts == same.settings.only(*KINDS).texts
+
+
+def test_a_list_within_a_list_of_yaml_is_refused(tmp_path):
+    (tmp_path / "x.yaml").write_text("valid: [[a, b], c]")
+    with pytest.raises(UsageError, match="^--valid .* lists"):
+        read_yaml(tmp_path / "x.yaml")
 
 
 def test_help_names_every_option_once(capsys):

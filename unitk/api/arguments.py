@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from unitk.errors import UsageError
 from unitk.options.config import flag, options
-from unitk.options.settings import argument_text
+from unitk.options.settings import argument_texts
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -30,12 +30,7 @@ def option_words(arguments: Mapping[str, object]) -> list[str]:
     flat = {key: value for key, value in arguments.items() if key != "options"}
     for key, value in {**flat, **of_components}.items():
         name = flag(str(key))
-        if isinstance(value, Mapping):
-            words += [
-                f"{name}={label}={argument_text(item, name)}" for label, item in value.items()
-            ]
-        else:
-            words.append(f"{name}={argument_text(value, name)}")
+        words += [f"{name}={text}" for text in argument_texts(value, name)]
     return words
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from unitk import registry
 from unitk.api.verb import verb
-from unitk.errors import CheckpointError, require
+from unitk.errors import CheckpointError, print_note, require
 from unitk.files import create, new_folder
 from unitk.options.config import Parsed
 from unitk.registry import register
@@ -61,7 +61,7 @@ def value(parsed: Parsed) -> Path:
 def run(parsed: Parsed) -> None:
     """Write the folder, and print the command that reads it."""
     dest = value(parsed)
-    print(f"fairseq-train DATA --user-dir {dest} --task unitk_NAME --criterion unitk ...")
+    print_note(f"fairseq-train DATA --user-dir {dest} --task unitk_NAME --criterion unitk ...")
 
 
 def is_taken(name: str, dest: Path) -> bool:

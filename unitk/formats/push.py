@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from unitk.api.verb import verb
-from unitk.errors import DataError, UsageError, amount, printable, require
+from unitk.errors import DataError, UsageError, amount, print_note, require
 from unitk.options.config import Parsed
 from unitk.registry import register
 
@@ -65,10 +65,10 @@ def run(parsed: Parsed) -> None:
 
     kind = "public" if options.public else "private"
     for name, names in sent.items():
-        print(printable(f"{options.repo}@{name} ({kind}) gets from {revisions[name]}:"))
+        print_note(f"{options.repo}@{name} ({kind}) gets from {revisions[name]}:")
         for file in names:
             size = (revisions[name] / file).stat().st_size
-            print(printable(f"  {file}  {size:,} bytes"), flush=True)
+            print_note(f"  {file}  {size:,} bytes")
     # errors of the library beneath it: no connection, no token
     refused: Any = (*HfHubHTTPError.__bases__, OSError)
     try:
@@ -94,9 +94,7 @@ def upload(options: Options, revisions: dict[str, Path], sent: dict[str, list[st
             hub.create_branch(options.repo, branch=name, exist_ok=True)
         added = [CommitOperationAdd(file, str(folder / file)) for file in sent[name]]
         hub.create_commit(options.repo, added, commit_message=options.message, revision=name)
-        print(
-            printable(f"{options.repo}@{name}: {amount(len(added), 'files')} uploaded"), flush=True
-        )
+        print_note(f"{options.repo}@{name}: {amount(len(added), 'files')} uploaded")
 
 
 def folders(model: Path) -> dict[str, Path]:

@@ -255,14 +255,9 @@ def _field_docs(cls: Hashable) -> dict[str, str]:
     body = typing.cast(ast.ClassDef, parsed.body[0]).body
     docs = {}
     for statement, following in zip(body, body[1:], strict=False):
-        if (
-            isinstance(statement, ast.AnnAssign)
-            and isinstance(statement.target, ast.Name)
-            and isinstance(following, ast.Expr)
-            and isinstance(following.value, ast.Constant)
-            and isinstance(following.value.value, str)
-        ):
-            docs[statement.target.id] = " ".join(following.value.value.split())
+        match statement, following:
+            case ast.AnnAssign(ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                docs[name] = " ".join(text.split())
     return docs
 
 
@@ -383,13 +378,14 @@ def _parse_number(text: str, kind: type, name: str) -> int | float:
     scale = 1
     if digits[-1:] in SUFFIXES and digits[:-1]:
         digits, scale = digits[:-1], SUFFIXES[digits[-1]]
+    whole = kind is int and digits.lstrip("+-").isdecimal()
     with suppress(ValueError, OverflowError):
         number: int | float = float(digits) * scale
-        if kind is int and digits.lstrip("+-").isdecimal():
+        if whole:
             number = int(digits) * scale  # a float has 53 bits, a seed may have more
         if number == number and (kind is float or (number == int(number) and abs(number) < 2**63)):
             return kind(number)  # NaN, of which nothing holds, is no value of any option
-    bits = " of less than 64 bits" if kind is int and digits.lstrip("+-").isdecimal() else ""
+    bits = " of less than 64 bits" if whole else ""
     raise UsageError(f"{name} must be a {type_name(kind)}{bits}, got {text!r}")
 
 

@@ -278,15 +278,12 @@ def _flatten(tree: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
         path = (prefix + str(key)).replace("-", "_")
         if isinstance(value, dict) and path.partition(".")[0] in registry.KINDS:
             yield from _flatten(value, path + ".")
-        elif isinstance(value, dict):  # as in Python: valid: {dev: PATH}
-            yield from ((path, f"{name}={item}") for name, item in value.items())
         elif prefix == "task." and key in registry.names("task"):
             yield "task", f"{key}={value}"
         else:
             # `task: {name: glm_infill}` is the nested spelling of `task: glm_infill`
             path = re.sub("^([^.]+)[.]name$", r"\1", path)
-            values = value if isinstance(value, list) else [value]
-            yield path, (" " if path == "task" else ",").join(map(str, values))
+            yield from ((path, text) for text in argument_texts(value, flag(path)))
 
 
 def plain(value: Any) -> Any:
@@ -295,6 +292,20 @@ def plain(value: Any) -> Any:
         if hasattr(value, name):
             return getattr(value, name)()
     return value
+
+
+def argument_texts(value: object, name: str) -> list[str]:
+    """The texts of an option that may be repeated: of a dict, or of a list of mixed tasks.
+
+    The values of a dict have the form NAME=VALUE; other values are as for `argument_text`.
+    """
+    tasks = name == "--task"
+    if isinstance(value, Mapping):
+        value = [f"{key}={argument_text(item, name)}" for key, item in value.items()]
+    elif not tasks or not isinstance(value, list | tuple):
+        return [argument_text(value, name)]
+    # a comma divides nothing within an item, and nothing at all in a task's share
+    return [argument_text(item if tasks else [item], name) for item in value]
 
 
 def argument_text(value: object, name: str) -> str:

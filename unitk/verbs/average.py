@@ -8,7 +8,7 @@ from typing import Annotated
 
 from unitk.api.verb import verb
 from unitk.decoding.files.defaults import read_defaults, write_defaults
-from unitk.errors import CheckpointError, amount, require
+from unitk.errors import CheckpointError, amount, print_note, require
 from unitk.files import new_folder
 from unitk.options.config import Parsed
 from unitk.options.fields import Bound, Checked
@@ -53,7 +53,7 @@ def run(parsed: Parsed) -> None:
     """Write the average, and say where it is."""
     options: Options = parsed.main
     count = amount(options.last or len(options.checkpoint), "checkpoints")
-    print(f"{value(parsed)}: the mean of {count}")
+    print_note(f"{value(parsed)}: the mean of {count}")
 
 
 def newest(options: Options) -> list[Path]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from unitk import pretrained, registry
 from unitk.api.verb import verb
 from unitk.decoding.files.defaults import read_defaults, write_defaults
-from unitk.errors import CheckpointError, printable, require
+from unitk.errors import CheckpointError, print_note, require
 from unitk.files import create, new_folder
 from unitk.options import config
 from unitk.options.config import UserDir
@@ -131,14 +131,14 @@ def convert(argv: Sequence[str]) -> tuple[Path, str]:
             task = inner["task"].text if inner else None
             leave = export_revisions if options.revisions else export_model
             outcome = f"{target}, {leave(Path(path), folder, options, task)}"
-    return Path(dest), printable(f"{dest}: {outcome}")
+    return Path(dest), f"{dest}: {outcome}"
 
 
 @register("verb", "convert")
 @verb(Options, parses=True, value=lambda argv: convert(argv)[0], example=EXAMPLE)
 def run(argv: Sequence[str]) -> None:
     """Write the folder, and say what is in it."""
-    print(convert(argv)[1])
+    print_note(convert(argv)[1])
 
 
 def find_format(name: str, option: str, does: str) -> Any:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unitk.api.verb import verb
+from unitk.errors import print_note
 from unitk.options.config import Parsed
 from unitk.pictures import check_picture
 from unitk.registry import register
@@ -41,4 +42,4 @@ def value(parsed: Parsed) -> Path:
 @verb(Options, words="runs", value=value, example='(runs=["runs/lm"], output="loss.png")')
 def run(parsed: Parsed) -> None:
     """Draw the image and print its path."""
-    print(value(parsed))
+    print_note(value(parsed))

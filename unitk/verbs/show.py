@@ -12,7 +12,7 @@ import numpy as np
 from unitk.api.drawing import Drawing, drawings, lay_out_text, page
 from unitk.api.verb import verb
 from unitk.decoding.files.outputs import check_spelling
-from unitk.errors import require
+from unitk.errors import print_note, require
 from unitk.files import create, new_file
 from unitk.options.config import Parsed, UserDir
 from unitk.options.fields import Checked, Count
@@ -78,23 +78,23 @@ def run(parsed: Parsed) -> None:
     """Print the table and the mask; write a picture if requested."""
     output = parsed.main.output
     pictures = value(parsed)
-    written = list[Path]()  # before anything is printed, as the pipe may be closed
+    several = len(pictures) > 1
+    written = list[Path]()  # before anything is printed, as nobody may read it
     if output and output.suffix == ".html":
         with new_file(output, "--output") as part:
             create(part, page(pictures))
         written = [output]
     elif output:
         for drawn in pictures:
-            path = (
-                output if len(pictures) == 1 else output.with_stem(f"{output.stem}-{drawn.tower}")
-            )
+            path = output.with_stem(output.stem + f"-{drawn.tower}" * several)
             with new_file(path, "--output") as part:
                 save(drawn.figure(), part)
             written.append(path)
-    for drawn in pictures:
-        if len(pictures) > 1:
-            print(f"{drawn.tower}:")
-        shown = drawn.table(), drawn.text_picture()
-        print(*(shown if written else map(check_spelling, shown)), sep="\n\n")
-    for path in written:
-        print(f"\n{path}")
+    shown = "\n".join(
+        f"{drawn.tower}:\n" * several + f"{drawn.table()}\n\n{drawn.text_picture()}"
+        for drawn in pictures
+    )
+    if written:
+        print_note(*shown.split("\n"), "", *written)
+    else:
+        print(check_spelling(shown))

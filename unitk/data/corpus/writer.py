@@ -6,7 +6,7 @@ import hashlib
 import logging
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict
 from functools import partial
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from unitk.data.corpus import columns
 from unitk.data.corpus.corpus import BLOCK, BLOCKS, VOCAB, Corpus, Labelled, write_manifest
-from unitk.errors import DataError
+from unitk.errors import DataError, print_note
 from unitk.files import create, open_plain
 from unitk.slots import Ids
 from unitk.vocab.base import Vocab
@@ -45,8 +45,7 @@ def announce(line: str) -> None:
     if _called.get():
         logging.getLogger("unitk").info("%s", line)
     else:
-        with suppress(BrokenPipeError):  # the corpus is worth more than the line
-            print(line)
+        print_note(line)
 
 
 def announce_counts(side: str, counts: columns.Counts, kind: str, labels: str = "") -> None:

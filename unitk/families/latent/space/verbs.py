@@ -14,7 +14,7 @@ from unitk.api.verb import Verb, VerbGroup, verb
 from unitk.data.files.readers import Format
 from unitk.decoding.files.inputs import read_inputs
 from unitk.decoding.files.outputs import check_writable, write
-from unitk.errors import DataError, UsageError, require
+from unitk.errors import DataError, UsageError, print_note, require
 from unitk.families.latent.space import config, geometry
 from unitk.families.latent.space.outputs import (
     Outcome,
@@ -221,7 +221,7 @@ def draw_latents(parsed: Parsed) -> Path:
 )
 def plot(parsed: Parsed) -> None:
     """`plot`: draw the latents of texts, and print the path of the picture."""
-    print(draw_latents(parsed))
+    print_note(draw_latents(parsed))
 
 
 def probe(options: config.Probe, open_space: Opened) -> Outcome:
