@@ -57,14 +57,21 @@ def test_lines_in_lines_out(decode, files, generator):
     assert sorted(path.name for path in files.iterdir()) == ["in.txt", "out.txt"]
 
 
-def test_a_table_that_is_read_as_text_is_warned_about(decode, files, capsys):
-    (files / "in.csv").write_text("source\nthe cat\n")
-    decode(f"--input in.csv --input-format text --output lines {QUICK}")
-    told = "warning: in.csv looks like csv; --input-format text reads lines"
-    assert told in capsys.readouterr().err
-    decode(f"--input in.csv --output rows {QUICK}")
+@pytest.mark.parametrize(
+    ("name", "table"),
+    [
+        ("in.csv", "source\nthe cat\n"),
+        ("in.txt", '{"source":\t"the cat"}\n{"source": "a dog"}\n'),
+        ("in.out", '[{"source": "the cat"},\n{"source": "a dog"}]\n'),
+    ],
+)
+def test_records_are_read_whatever_the_file_is_called(decode, files, capsys, name, table):
+    (files / name).write_text(table)
+    decode(f"--input {name} --input-format text --output lines {QUICK}")
+    decode(f"--input {name} --output rows {QUICK}")
     assert "warning" not in capsys.readouterr().err
-    assert [(files / name).read_text().count("\n") for name in ("lines", "rows")] == [2, 1]
+    texts = 1 if name == "in.csv" else 2
+    assert [(files / out).read_text().count("\n") for out in ("lines", "rows")] == [2, texts]
 
 
 def test_many_outputs_that_repeat_themselves_are_counted(decode, files, capsys):

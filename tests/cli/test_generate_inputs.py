@@ -271,16 +271,12 @@ def test_a_list_is_one_part_where_the_training_had_one(glm, tmp_path):
         assert second.text.parts == ["the cat\ta dog"]
 
 
-@pytest.mark.parametrize("name", ["-", "x.txt"])
 @pytest.mark.parametrize(
     ("text", "told"), [('{"source": "the cat"}\n', True), ("{a} cat\n", False)]
 )
-def test_records_that_are_read_as_text_are_told(
-    glm, lines, monkeypatch, tmp_path, name, text, told
-):
+def test_records_of_a_stream_that_are_read_as_text_are_told(glm, lines, monkeypatch, text, told):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-    (tmp_path / "x.txt").write_text(text)
-    lines(glm, f"--input {name} {QUICK}")
+    lines(glm, f"--input - {QUICK}")
     assert ("--input-format jsonl" in lines.err) == told
 
 

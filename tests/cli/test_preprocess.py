@@ -336,6 +336,23 @@ def test_pairs_and_labelled_texts_are_no_documents(here, capsys, file, text, opt
     assert all(f"  {line}" in shown for line in held) and "sentence" not in shown
 
 
+@pytest.mark.parametrize(
+    ("labels", "found", "held"),
+    [
+        ("class", ["no", -1, "-", "no"], "3 labels: no (2), -1 (1), - (1)"),
+        ("classes", [["b", "a"], [], ["a"], "a,c"], "3 labels: a (3), b (1), c (1)"),
+        ("tags", ["O B-X", "O O"], "2 labels: O (3), B-X (1)"),
+        ("links", [[[0, 1, "q1"]], []], "1 label: q1 (1)"),
+    ],
+)
+def test_the_labels_that_were_read_are_printed(here, capsys, labels, found, held):
+    rows = ({"text": "a cat", "label": label} for label in found)
+    (here / "x.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    how = f"--source-field text --label-field label --labels {labels}"
+    run(preprocess, f"--input x.jsonl {how} --vocab unitk-base-en --dest d")
+    assert f"  {held}\n" in capsys.readouterr().out
+
+
 def test_scripts_without_blanks_have_no_tokens_a_word():
     assert "2.00 tokens" in Counts(1, 2, 20, 10).describe()
     known = "1 document, 2 sentences, 900 tokens, 0.00% unknown"

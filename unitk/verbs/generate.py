@@ -17,7 +17,7 @@ from unitk.api.verb import verb
 from unitk.data.corpus.corpus import Pairs
 from unitk.data.corpus.folders import is_corpus
 from unitk.data.files.pairs import Fields
-from unitk.data.files.readers import Format, format_of
+from unitk.data.files.readers import Format
 from unitk.data.files.squad import SQUAD_SOURCE
 from unitk.decoding.config import BLANKS_ONLY, GenerateConfig
 from unitk.decoding.files import inputs
@@ -410,8 +410,6 @@ def read_file(options: Options, path: Path) -> Inputs:
         if wrong := next((text for text in texts if text.error), None):
             raise DataError(f"{wrong.where}: {wrong.error}")
         return texts
-    if kind == "text" and (own := format_of(path)) != "text":
-        say(f"warning: {path} looks like {own}; --input-format text reads lines")
     return inputs.read_inputs(path, kind, fields, options.squad_source)
 
 

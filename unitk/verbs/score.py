@@ -205,8 +205,10 @@ def _score_registered(options: Options) -> dict[str, Score]:
     scores: dict[str, Score] = {}
     for metric in options.metric:
         name, at, depth = metric.partition("@")
-        counted = not at or (depth.isdecimal() and int(depth) > 0)
-        require(counted, f"--metric {metric}: a number from 1 follows the @")
+        require(
+            not at or (depth.isdecimal() and int(depth) > 0),
+            f"--metric {metric}: a number from 1 follows the @",
+        )
         score = registry.get("metric", name, "--metric")
         limit = int(depth) if at else None
         scored = score(metric, options.hypotheses, options.references, limit)
@@ -238,17 +240,23 @@ def _check(parsed: Parsed) -> None:
     if judged := [name for name in options.metric if name in LABELS]:
         more = " and ".join(name for name in options.metric if name not in LABELS)
         require(not more, f"--metric {judged[0]} is of labels, and {more} of texts: score twice")
-        single = len(options.references) == 1 and len(options.hypothesis_field) < 2
-        require(single, f"--metric {judged[0]} takes one --references file, one --hypothesis-field")
+        require(
+            len(options.references) == 1 and len(options.hypothesis_field) < 2,
+            f"--metric {judged[0]} takes one --references file, one --hypothesis-field",
+        )
     reasons = {
         "qg": "predictions are grouped by their source",
         "stats": "new n-grams are those it lacks",
     }
     for name, why in reasons.items():
-        has = options.sources is not None or name not in options.metric
-        require(has, f"--metric {name} needs --sources FILE: {why}")
-    fits = "qg" not in options.metric or len(options.references) == 1
-    require(fits, "--metric qg takes one --references file: it finds the references itself")
+        require(
+            options.sources is not None or name not in options.metric,
+            f"--metric {name} needs --sources FILE: {why}",
+        )
+    require(
+        "qg" not in options.metric or len(options.references) == 1,
+        "--metric qg takes one --references file: it finds the references itself",
+    )
     require(bool(options.separator), "--separator must not be empty")
 
 

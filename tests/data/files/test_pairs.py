@@ -126,8 +126,9 @@ def test_blocks_are_small_and_tell_how_far_they_are(tmp_path, monkeypatch):
 
 
 def test_fields_are_of_json(tmp_path):
-    with pytest.raises(UsageError, match="--input: .*x.txt is text, --source-field is of .*json"):
-        RECORDS.source([tmp_path / "x.txt"], "--input")
+    path = write(tmp_path / "x.txt", "a\tb\n")
+    with pytest.raises(UsageError, match="x.txt is text, --source-field is of .*tsv; --input-for"):
+        RECORDS.source([path], "--input")
     write(tmp_path / "x.json", '{"data": []}')
     assert ReadingOptions(window=9).source([tmp_path / "x.json"], "--input").window == 9
 

@@ -86,8 +86,8 @@ def test_text_is_read_as_lines_of_json_or_as_lines(tmp_path):
     path = tmp_path / "x.txt"
     path.write_text('{"text": "a"}\n\n{"text": "b"}\n')
     assert [record.text("text") for record in records(path)] == ["a", "b"]
-    lines = [record.text("text") for record in records(path, plain="text")]
-    assert lines == ['{"text": "a"}', '{"text": "b"}']
+    path.write_text("a\n\nb\n")
+    assert [record.text("text") for record in records(path, plain="text")] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_the_ending_tells_the_format(tmp_path):
         ("a.parquet", "parquet"),
         ("a.en", "text"),
     ]:
-        write(tmp_path / name, '{"text": "a"}')
+        write(tmp_path / name, "a")
         assert format_of(tmp_path / name) == expected
     assert format_of(tmp_path / "a.en", "squad") == "squad"
     for text, expected in [
@@ -203,9 +203,8 @@ def test_the_ending_tells_the_format(tmp_path):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"a\tb\nc\td\ne\tf\n", "x.md looks like a table; give --input-format csv or tsv, or"),
-        (b"a;1\nb;2\nc;3\nd", "x.md looks like a table"),
-        (b'{"text": "a"}\n{"text": "b"}\n', "x.md .*--input-format jsonl, or"),
+        (b"a\tb\nc\td\ne\tf\n", "x.md looks like csv or tsv; give --input-format csv or tsv, or"),
+        (b"a;1\nb;2\nc;3\nd", "x.md looks like csv or tsv"),
         (b"some bytes and\0others", "x.md looks like binary data"),
     ],
 )
@@ -214,13 +213,32 @@ def test_an_unknown_ending_is_text_unless_it_looks_otherwise(tmp_path, data, mes
     assert format_of(path, "auto", "--input") == "text"
     with pytest.raises((UsageError, DataError), match=message):
         format_of(write(path, data), "auto", "--input")
-    assert format_of(path) == "text"  # unitk generate takes it
+    assert format_of(path) == "text"  # unitk score takes it
     os.mkfifo(pipe := tmp_path / "pipe")
     writer = threading.Thread(target=pipe.write_bytes, args=[data])
     writer.start()
     with pytest.raises((UsageError, DataError), match=message.replace("x.md", "pipe")):
         format_of(pipe, "auto", "--input")
     writer.join()
+
+
+@pytest.mark.parametrize("name", ["x.md", "x.txt", "x", "x.TXT.gz"])
+def test_records_of_json_are_found_where_the_ending_says_text_or_nothing(tmp_path, name):
+    for data, own in {
+        '{"text": "a"}\n{"text": "b"}\n': "jsonl",
+        ' {"text": "a"}': "jsonl",
+        '[{"text": "a"},\n{"text": "b"}]': "json",
+        '[\n  {\n    "text": "a"}]': "json",
+    }.items():
+        path = write(tmp_path / name, data)
+        with pytest.raises(UsageError, match=f"{name} .*--input-format {own}, or text"):
+            format_of(path, "auto", "--input")
+        assert format_of(path, "text", "--input") == "text"
+        assert format_of(path) == own  # where no --input-format is
+        assert next(records(path)).values == {"text": "a"}
+    for text in ("[Music] a song\n", "{a} is a set\n", "[1, 2]\n", '{"a" is no json\n', "", "[]"):
+        write(tmp_path / name, text)
+        assert [format_of(tmp_path / name, "auto", how) for how in ("--input", "")] == ["text"] * 2
 
 
 @pytest.mark.parametrize("given", [{"text": "a"}, "a", None, Record(["a"], "x.odd")])

@@ -82,7 +82,7 @@ def _join_split(folders: Sequence[Path], dest: Path, known: list[str] | None) ->
     about = _describe_sources(folders, [corpus.manifest for corpus in opened])
     vocab = corpus_vocab(folders[0])
     noted = [corpus.sides[0].has(NOTES) for corpus in opened]
-    if any(noted) and not all(noted):
+    if len({*noted}) > 1:
         raise DataError(f"{folders[noted.index(False)]} has no annotations, but others have")
     sides = [*zip(*(corpus.sides for corpus in opened), strict=True)]
     columns = [

@@ -204,8 +204,10 @@ def open_parts(options: Options) -> dict[str, Files]:
     kinds = {name: source.kind for name, source in parts.items()}
     held = ", ".join(f"{name} holds {kind}" for name, kind in kinds.items())
     require(len({*kinds.values()}) == 1, f"all parts must be of one kind, but {held}")
-    annotated = not options.annotate or "text" in kinds.values()
-    require(annotated, f"--annotate has no effect: {held}, not text")
+    require(
+        not options.annotate or "text" in kinds.values(),
+        f"--annotate has no effect: {held}, not text",
+    )
     _check_languages(options.languages, *{*kinds.values()})
     form = FORMS.get(parts[next(iter(parts))].labels)
     named = form and form.named and len(parts) > 1 and "train" in parts
@@ -250,9 +252,8 @@ def _check_languages(languages: tuple[int, ...], kind: str) -> None:
     if languages:
         sides = {"text": 1, "pairs": 2}.get(kind)
         require(sides is not None, f"--languages has no effect: the files hold {kind}")
-        fits = len(languages) == sides and min(languages) >= 0
         require(
-            fits,
+            len(languages) == sides and min(languages) >= 0,
             f"--languages must be {sides} of 0 or more for {kind}, "
             f"got {','.join(map(str, languages))}",
         )
@@ -377,6 +378,9 @@ def write_part(
     tally.report(folder.name, time.perf_counter() - start)
     counts = {side: writer.counts for side, writer in writers.items()}
     _report_counts(folder.name, counts, source)
+    if labels and labels.uses:
+        uses = (f"{name} ({count:,})" for name, count in labels.uses.most_common(20))
+        announce(f"  {amount(len(labels.uses), 'labels')}: {', '.join(uses)}")
     if source.reading and "text" in source.formats and not shard:
         _warn_of_borders(folder.name, counts[""], source.reading, tally.symbols)
     return counts

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -171,6 +172,8 @@ class LabelWriter:
         self.names: dict[str, int] = {name: i for i, name in enumerate(known or ())}
         self.rows: array[Any] = array("d" if form == "number" else "q")
         self.count = 0
+        self.uses = Counter[str]()
+        """How often each name was given as a label, but for corpora that are joined."""
 
     def number(self, name: str, where: str) -> int:
         """The number of a name; names are numbered in the order of appearance."""
@@ -180,6 +183,7 @@ class LabelWriter:
                 f"{where}: {name!r} is not a label of train: {known}; "
                 "`unitk preprocess --extra-labels` takes it as one that no text of train has"
             )
+        self.uses[name] += 1
         return self.names.setdefault(name, len(self.names))
 
     def add(self, labels: Iterable[tuple[Label, str]]) -> None:

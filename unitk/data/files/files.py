@@ -207,22 +207,26 @@ class ReadingOptions(Checked):
     def check(self) -> None:
         """Refuse values that make no sense."""
         check_form(self.squad_source)
-        complete = bool(self.source_field) == bool(self.target_field or self.label_field)
         require(
-            complete,
+            bool(self.source_field) == bool(self.target_field or self.label_field),
             "--source-field and --target-field "
             "belong together: give both, or --label-field instead of the second",
         )
         mark = self.document_mark
-        fits = not mark or (bool(mark.strip()) and "\n" not in mark)
-        require(fits, f"--document-mark must be a text of one line, got {mark!r}")
-        fits = not mark or self.documents == "blank"
-        require(fits, "--document-mark and --documents line exclude each other")
-        fits = not (self.target_field and self.label_field)
-        require(fits, "--target-field and --label-field exclude each other")
-        fits = self.labels != "tags" or len(self.source_field) < 2
         require(
-            fits,
+            not mark or (bool(mark.strip()) and "\n" not in mark),
+            f"--document-mark must be a text of one line, got {mark!r}",
+        )
+        require(
+            not mark or self.documents == "blank",
+            "--document-mark and --documents line exclude each other",
+        )
+        require(
+            not (self.target_field and self.label_field),
+            "--target-field and --label-field exclude each other",
+        )
+        require(
+            self.labels != "tags" or len(self.source_field) < 2,
             "--labels tags are of the words of one --source-field, "
             f"got {','.join(self.source_field)}",
         )
@@ -248,7 +252,10 @@ class ReadingOptions(Checked):
             if "text" in formats:
                 what = f"{paths[formats.index('text')]} is text"
                 tables = [name for name, kind in readers().items() if kind.holds == "records"]
-                raise UsageError(f"{option}: {what}, --source-field is of {', '.join(tables)}")
+                raise UsageError(
+                    f"{option}: {what}, --source-field is of {', '.join(tables)}; "
+                    "--input-format says if it is one of these"
+                )
             form = self.labels if self.label_field else ""
             names = self.source_field, self.target_field
             fields = Fields(*names, self.sentence_mark, self.skip_empty, self.label_field, form)

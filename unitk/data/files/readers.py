@@ -23,6 +23,8 @@ from unitk.options.fields import Named
 
 Format = Annotated[str, Named("reader", "auto")]
 """Type of an option: the name of a reader, or auto."""
+OBJECT = re.compile(rb'(\[\s*)?\{\s*"[^"]+"\s*:')
+"""How records of JSON begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +216,8 @@ def readers() -> dict[str, Reader]:
 def format_of(path: Path, given: str = "auto", option: str = "") -> str:
     """The format of a file: the one given, else by its ending and beginning, else text.
 
-    With an `option`, a stream or a file with an unknown ending that looks like records or binary
-    data is refused.
+    Records of JSON are found in a file of text, too. With an `option`, which has --input-format
+    beside it, they are refused there, and so is a table or binary data with an unknown ending.
     """
     if given != "auto":
         return given
@@ -226,9 +228,7 @@ def format_of(path: Path, given: str = "auto", option: str = "") -> str:
         names = [name for name in names if reader(name).recognizes(ending, start)]
     if len(names) > 1:
         raise UsageError(f"{path} may be {' or '.join(names)}; --input-format says which")
-    if not names and option:
-        _refuse_records(path)
-    return names[0] if names else "text"
+    return names[0] if names not in ([], ["text"]) else _look(path, option, not names)
 
 
 def is_json_lines(start: bytes) -> bool:
@@ -241,21 +241,25 @@ def is_json_lines(start: bytes) -> bool:
     return isinstance(first, dict) and "data" not in first
 
 
-def _refuse_records(path: Path) -> None:
-    """Refuse a file that looks like records or binary data."""
+def _look(path: Path, option: str, unknown: bool) -> str:
+    """The format of a file whose ending names no records: what JSON in it has, else text."""
     start = head(path).lstrip(b" \r\n")
-    lines = start.split(b"\n")[:-1][:20]
-    counts = [{line.count(mark) for line in lines if line.strip()} for mark in b"\t,;"]
-    if b"\0" in start:
-        raise DataError(f"{path} looks like binary data, not like UTF-8 text")
-    # a mark that occurs equally often in every line
-    table = len(lines) > 2 and any(len(of_mark) == 1 and 0 not in of_mark for of_mark in counts)
-    json = start.startswith(b"{") and is_json_lines(start)
-    if table or json:
-        what, name = ("records of JSON", "jsonl") if json else ("a table", "csv or tsv")
+    name = ""
+    if (found := OBJECT.match(start)) and (found[1] or is_json_lines(start)):
+        name = "json" if found[1] else "jsonl"
+    elif option and unknown:
+        if b"\0" in start:
+            raise DataError(f"{path} looks like binary data, not like UTF-8 text")
+        lines = [*filter(bytes.strip, start.split(b"\n")[:-1][:20])]
+        counts = ([line.count(mark) for line in lines] for mark in b"\t,;")
+        # a mark that occurs equally often in every line
+        if len(lines) > 2 and any(min(of_mark) == max(of_mark) > 0 for of_mark in counts):
+            name = "csv or tsv"
+    if option and name:
         raise UsageError(
-            f"{path} looks like {what}; give --input-format {name}, or text if it is none"
+            f"{path} looks like {name}; give --input-format {name}, or text if it is none"
         )
+    return name or "text"
 
 
 def records(

@@ -177,8 +177,6 @@ def read_inputs(
         inputs = [_of_record(record, fields) for record in readers.records(path, names, name)]
     if not inputs:
         raise DataError(f"{lines.name_file(path)} is empty")
-    if line_reader:
-        _warn_of_records(path, line_reader, inputs[0])
     return inputs
 
 
@@ -204,19 +202,15 @@ def read_stream(
             # errors name lines as an editor counts them
             numbered = [Block(path, i, 0, True, line) for i, line in enumerate(arrived, number + 1)]
             texts = [_try_line(block, reader, fields) for block in numbered]
-            if not number:
-                _warn_of_records(path, reader, texts[0])
+            if not number and reader.holds == "text" and texts[0].parts[0].startswith('{"'):
+                say(
+                    f"warning: {lines.name_file(path)} looks like jsonl; "
+                    "--input-format jsonl reads its fields"
+                )
             number += len(arrived)
             yield texts
     if not number:
         raise DataError(f"{lines.name_file(path)} is empty")
-
-
-def _warn_of_records(path: Path, reader: readers.LineReader, first: Input) -> None:
-    """Warn if lines of json are read as text."""
-    if reader.holds == "text" and first.parts[0].startswith('{"'):
-        what = f"{lines.name_file(path)} looks like jsonl"
-        say(f"warning: {what}; --input-format jsonl reads its fields")
 
 
 def _try_line(block: Block, reader: readers.LineReader, fields: Fields | None) -> Input:
