@@ -166,6 +166,11 @@ def check_folder(path: Path, option: str) -> None:
     )
 
 
+def is_vacant(folder: Path) -> bool:
+    """Whether there is nothing at this path, or an empty folder."""
+    return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+
+
 def check_free(dest: Path, option: str, replace: bool) -> None:
     """Raise a `UsageError` for a file that holds something and is not to be replaced."""
     free = replace or not dest.exists() or not dest.stat().st_size
@@ -188,8 +193,7 @@ def new_folder(
                 real.parent.mkdir(parents=True, exist_ok=True)
             with reserve(dest, option):
                 folder = dest if isinstance(dest, RemotePath) else real
-                empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
-                require(empty or replace, f"{option} {dest} exists already")
+                require(replace or is_vacant(folder), f"{option} {dest} exists already")
                 with fill_whole(real, folder=True) as part:
                     yield part
                 _deliver(real, dest)

@@ -29,7 +29,7 @@ from unitk.decoding.understand.embed import embed
 from unitk.decoding.understand.predict import predict
 from unitk.errors import DataError, UsageError, require
 from unitk.progress import Report, no_report
-from unitk.slots import Floats, Ids, Protocol
+from unitk.slots import Floats, Ids
 
 if TYPE_CHECKING:
     from unitk.keywords import EmbedOptions, GenerateOptions, PredictOptions
@@ -386,7 +386,7 @@ class Generator(SourceEncoder):
         outputs = [self.texts(*pair, config) for pair in zip(prompts, hypotheses, strict=True)]
         if layer is None:
             return outputs
-        scorer = TargetScorer(self.model, self.task, self._word_protocol("--print-alignment"))
+        scorer = self._scorer("--print-alignment")
         return add_attention(scorer, prompts, outputs, layer, config.max_tokens)
 
     def texts(
@@ -394,7 +394,7 @@ class Generator(SourceEncoder):
     ) -> list[Output]:
         """The n best outputs for a prompt as texts, of those that a search has found."""
         if config.contrast and len(best) > 1:
-            scorer = TargetScorer(self.model, self.task, self._word_protocol("--contrast"))
+            scorer = self._scorer("--contrast")
             best = contrast(scorer, prompt, best, config)
         spell = partial(self.task.text, prompt.source)
         vocab = self.task.source_vocab
@@ -416,7 +416,7 @@ class Generator(SourceEncoder):
         symbol is optional. It may have an empty source if the model writes from nothing; two empty
         texts have no score. The other arguments are those of `outputs`.
         """
-        driver = TargetScorer(self.model, self.task, self._word_protocol("--score"))
+        driver = self._scorer("--score")
         require(len(targets) == len(sources.ids), "there must be a target for each source")
         pairs = zip(sources.ids, targets, strict=True)
         ids = [source if any(map(len, source)) or not len(to) else [] for source, to in pairs]
@@ -436,10 +436,10 @@ class Generator(SourceEncoder):
         kind: type[Driver] = registry.get("driver", self.task.driver, f"task {self.task.name}")
         return kind(self.model, self.task, self.protocol)
 
-    def _word_protocol(self, flag: str) -> Protocol:
-        """The protocol of a task that writes word by word; `UsageError` for any other task."""
+    def _scorer(self, flag: str) -> TargetScorer:
+        """Scores what a task writes word by word; `UsageError` for a task that does not."""
         if self.protocol is None:
             cure = "; `unitk evaluate` scores texts by hiding each token (--pairs, --choices)"
             more = cure if flag == "--score" and self.task.infills else ""
             raise UsageError(f"{flag}: task {self.task.name} does not write word by word{more}")
-        return self.protocol
+        return TargetScorer(self.model, self.task, self.protocol)

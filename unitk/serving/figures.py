@@ -69,7 +69,7 @@ class Figures:
             # each bucket has what those below it have, too
             for bound in (*BOUNDS, float("inf")):
                 count += self.buckets[verb, bound]
-                name = "+Inf" if bound == float("inf") else f"{bound:g}"
+                name = f"{bound:g}".replace("inf", "+Inf")
                 yield f'unitk_request_seconds_bucket{{verb="{verb}",le="{name}"}} {count}'
             yield f'unitk_request_seconds_sum{{verb="{verb}"}} {self.seconds[verb]:.6f}'
             yield f'unitk_request_seconds_count{{verb="{verb}"}} {count}'

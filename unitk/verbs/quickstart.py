@@ -15,7 +15,7 @@ from unitk.data.files.pairs import PairText
 from unitk.data.files.squad import read_squad
 from unitk.data.files.window import sentences_of
 from unitk.errors import DataError, UnitkError, require
-from unitk.files import create
+from unitk.files import create, is_vacant
 from unitk.foreign import parse_json
 from unitk.options.config import Parsed
 from unitk.options.fields import Checked, Positive
@@ -91,8 +91,7 @@ def run(parsed: Parsed) -> None:
     options: Options = parsed.main
     folder = options.save_dir
     began = time.perf_counter()
-    empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
-    free = not folder.is_symlink() and (empty or (folder / MARK).exists())
+    free = not folder.is_symlink() and (is_vacant(folder) or (folder / MARK).exists())
     require(free, f"--save-dir {folder} holds files that no quickstart made; name another folder")
     data = options.data or home() / "data/squad-v1.1-nqg-split"
     for name in ("train", "dev", "test"):

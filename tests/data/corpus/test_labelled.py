@@ -229,7 +229,7 @@ def test_shards_joined_are_the_corpus_made_at_once(make, tmp_path, form, monkeyp
         ({"a": "x"}, "class", "line 2: no field 'y', see --label-field; there are a"),
         ({"y": "x"}, "class", "line 2: no field 'a', see --source-field; there are y"),
         ({"y": ["A"]}, "tags", "line 2: no field 'a', see --source-field; there are y"),
-        ({"a": " ", "y": "x"}, "class", "line 2: a is empty; --skip-empty leaves"),
+        ({"a": " ", "y": "x"}, "class", "line 2: field 'a' is empty; --skip-empty leaves"),
         ({"a": "x", "y": None}, "class", "'y' is empty; --skip"),
         ({"a": "x", "y": " "}, "class", "'y' is empty; --skip"),
         ({"a": "x", "y": ""}, "number", "'y' is empty; --skip"),

@@ -82,7 +82,7 @@ def test_a_mark_between_sentences(tmp_path):
             {"body": "a", "id": 1},
             "line 3: no field 'title', see --target-field; there are body, id",
         ),
-        ({"body": "", "title": "a"}, "line 3: body is empty; --skip-empty leaves"),
+        ({"body": "", "title": "a"}, "line 3: field 'body' is empty; --skip-empty leaves"),
         ({"body": "a", "title": []}, "line 3: title is empty"),
         ({"body": "a", "title": 3}, "line 3: field 'title' must be a text or a list of texts"),
         ("text", "line 3: not a JSON object"),
@@ -95,6 +95,23 @@ def test_bad_records_are_refused(tmp_path, record, message):
     listed = write(tmp_path / "x.json", json.dumps([record]))
     with pytest.raises(DataError, match=r"x.json: \[0\]: "):
         list(read_records(listed, FIELDS))
+
+
+@pytest.mark.parametrize(
+    ("record", "form", "empty"),
+    [
+        ({"a": "x", "b": " "}, "", "b"),
+        ({"a": "x", "b": ["", ""]}, "class", "b"),
+        ({"a": " ", "b": ["x", "y"]}, "choice", "a"),
+        ({"a": "x", "b": ["x", "y", ""]}, "choice", "b"),
+        ({"a": "", "b": ""}, "tags", "a"),
+    ],
+)
+def test_an_empty_part_is_named(tmp_path, record, form, empty):
+    path = lines(tmp_path / "x.jsonl", record | {"y": "0"})
+    fields = Fields(("a", "b"), () if form else ("y",), label="y" * bool(form), form=form)
+    with pytest.raises(DataError, match=f"line 1: field '{empty}' is empty"):
+        list(read_records(path, fields))
 
 
 def test_empty_ones_are_left_out_if_asked(tmp_path):

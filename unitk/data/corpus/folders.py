@@ -168,7 +168,7 @@ def build_folder(dest: Path, overwrite: bool = False) -> Iterator[Path]:
 
 
 def _check_free(dest: Path, overwrite: bool) -> None:
-    if not dest.exists() or (dest.is_dir() and not any(dest.iterdir())):
+    if files.is_vacant(dest):
         return
     # whatever `unitk preprocess` writes, in any format
     marks = (MANIFEST, f"train/{MANIFEST}", "vocab.json", "*.idx", "dict*.txt")

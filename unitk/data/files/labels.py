@@ -47,13 +47,9 @@ def _number(value: Any) -> Label | None:
     return None
 
 
-def _tags(value: Any) -> Label | None:
-    return _names(split_words(value) if isinstance(value, str) else value)
-
-
 def _classes(value: Any) -> Label | None:
     names = _names(value.split(",") if isinstance(value, str) else value)
-    return None if names is None else list(dict.fromkeys(names))
+    return names and list(dict.fromkeys(names))
 
 
 def _span(value: Any) -> Label | None:
@@ -74,7 +70,10 @@ LABEL_READERS: dict[str, tuple[str, Callable[[Any], Label | None]]] = {
     "classes": ("a list of labels, which may be empty", _classes),
     "choice": ("the number of a choice", _choice),
     "number": ("a number", _number),
-    "tags": ("a list of tags", _tags),
+    "tags": (
+        "a list of tags",
+        lambda value: _names(split_words(value) if isinstance(value, str) else value),
+    ),
     "span": ("[start, stop] in characters, or null", _span),
     "links": ("a list of [start, stop, entity] in characters", _links),
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -86,19 +87,24 @@ def _read(
 def _pair(record: Record, fields: Fields) -> PairText:
     source = source_of(record, fields)
     targets = targets_of(record, fields)
-    if not targets or not all(source):
-        raise EmptyField(
-            f"{record.place}: {', '.join(fields.target if all(source) else fields.source)} is empty"
-        )
+    _check_filled(record, fields, source)
+    if not targets:
+        raise EmptyField(f"{record.place}: {', '.join(fields.target)} is empty")
     return PairText(source, targets[0], tuple(targets[1:]))
+
+
+def _check_filled(record: Record, fields: Fields, source: list[str]) -> None:
+    """Raise an `EmptyField` that names the field of an empty part; the last may have several."""
+    for text, name in zip_longest(source or [""], fields.source, fillvalue=fields.source[-1]):
+        if not text:
+            raise EmptyField(f"{record.where(name)} is empty")
 
 
 def _read_label(record: Record, fields: Fields) -> PairText:
     name, form = fields.label, fields.form
     record.need(name, option="--label-field")
     source = {"tags": words_of, "choice": choices_of}.get(form, source_of)(record, fields)
-    if not source or not all(source):
-        raise EmptyField(f"{record.place}: {', '.join(fields.source)} is empty")
+    _check_filled(record, fields, source)
     value = record.get(name)
     where = record.where(name)
     # a table has blanks where a text is not labelled; of spans and links there may be none

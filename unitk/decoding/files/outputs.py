@@ -58,14 +58,11 @@ def check_apart(chosen: Any, name: str = "output") -> None:
         return
     for option in options(type(chosen)):
         value = getattr(chosen, option.name)
-        paths = value if isinstance(value, tuple) else (value,)
-        for path in paths:
+        for path in value if isinstance(value, tuple) else (value,):
             local = isinstance(path, Path) and not isinstance(path, RemotePath)
-            if option.name != name and local and path.exists():
-                require(
-                    not path.samefile(output),
-                    f"{flag(name)} {output} is what {option.flag} reads: name another file",
-                )
+            same = option.name != name and local and path.exists() and path.samefile(output)
+            said = f"{flag(name)} {output} is what {option.flag} reads: name another file"
+            require(not same, said)
 
 
 def format_to(form: str, output: Path) -> str:
@@ -114,9 +111,9 @@ class Formatter:
     def table(self, item: Item, outputs: Sequence[Output]) -> Iterator[str]:
         """A row for each output; an input without one has an empty row. Columns are named first."""
         rows: list[list[Any]] = [["id", "output", "score"]] if item.number == 0 else []
-        rows += [[item.number, output.text, f"{output.hypothesis.score:.6f}"] for output in outputs]
-        if not outputs:
-            rows.append([item.number, "", ""])
+        rows += [
+            [item.number, output.text, f"{output.hypothesis.score:.6f}"] for output in outputs
+        ] or [[item.number, "", ""]]
         for row in rows:
             text = io.StringIO()
             # it quotes the characters that end a row: with "\n" alone, no "\r" in a text
