@@ -78,8 +78,7 @@ class RemotePath(PosixPath):
 def check_plain(path: Path, what: str = "", hint: str = "") -> None:
     """Raise a `UsageError` if there is something at `path` that is no plain file, such as a link.
 
-    `what` names it in the message, which `hint` ends. Folders above `path` may be links, and /dev
-    has links of the system.
+    `what` names it in the message, which `hint` ends. Folders may be links, and /dev holds some.
     """
     try:
         mode = path.stat().st_mode if path.parent == Path("/dev") else path.lstat().st_mode
@@ -144,7 +143,7 @@ def new_file(
 ) -> Iterator[Path]:
     """A file to write, which becomes `dest` if all goes well and is removed if not.
 
-    It has the ending of `dest`. An error of the disk is raised as `fault`, naming the option;
+    It has the ending of `dest`. An error of the disk is a `fault` that names the option;
     `UsageError` where another process writes `dest`, or has written it and it is not to `replace`.
     """
     check_plain(dest, f"{option} {dest}")
@@ -160,10 +159,8 @@ def check_folder(path: Path, option: str) -> None:
     if isinstance(path, RemotePath):  # a store is not asked whether it would take a file
         return
     folder = path.absolute().parent
-    require(
-        folder.is_dir() and os.access(folder, os.W_OK),
-        f"{option} {path}: cannot write into {folder}",
-    )
+    writable = folder.is_dir() and os.access(folder, os.W_OK)
+    require(writable, f"{option} {path}: cannot write into {folder}")
 
 
 def is_vacant(folder: Path) -> bool:
