@@ -161,6 +161,18 @@ def test_a_run_on_records_is_that_on_their_corpus(tmp_path):
         unitk.train(**{**given, "data": RECORDS[1:], "resume": True, "max_steps": 4})
 
 
+def test_a_call_that_made_no_run_may_be_repeated(tmp_path):
+    run = {"arch": "gpt2_tiny", "max_steps": 1, "valid": "none", "save_dir": tmp_path / "r"}
+    run |= {"data": RECORDS[1:], "preprocess": FIELDS}
+    with pytest.raises(UsageError, match="classify cannot"):
+        list(unitk.train(**run, task="classify"))
+    assert (tmp_path / "r/corpus/train").exists()
+    unitk.train(**run, task="lm")  # not iterated over
+    [event] = unitk.train(**{**run, "data": RECORDS}, task="lm")
+    assert event["step"] == 1
+    assert len(open_corpus(tmp_path / "r/corpus/train")) == len(RECORDS)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -200,14 +200,14 @@ def make_corpus(how: dict[str, Any], config: TrainConfig) -> None:
     assert isinstance(verb, Verb) and verb.value is not None
     dest: Path = how["dest"]
     with _named_data(), called_from_python(), store_records(how, verb.records) as given:
-        known = dest.exists()
-        require(
-            config.resume or not known, f"--save-dir {config.save_dir} holds a corpus; name another"
-        )
+        # without a run beside it, a corpus is left of a call that failed, or was not iterated over
+        known = config.resume and dest.exists()
         # the records are encoded again to compare them with those that the run began with
         with tempfile.TemporaryDirectory(prefix=RECORDS) as folder:
             new = Path(folder) / CORPUS if known else dest
-            verb.value(verb.parsed(option_words({**given, "dest": new}), "preprocess"))
+            verb.value(
+                verb.parsed(option_words({**given, "dest": new, "overwrite": True}), "preprocess")
+            )
             for part in sorted(new.iterdir()):
                 file = dest / part.name / MANIFEST
                 same = file.exists() and file.read_bytes() == (part / MANIFEST).read_bytes()
