@@ -134,8 +134,10 @@ def check_picture(output: Path | None, option: str, *more: str) -> None:
     if output is None:
         return
     *others, last = (".png", ".svg", ".pdf", *more)
-    known = output.suffix in (*others, last)
-    require(known, f"{option} must end in {', '.join(others)} or {last}, got {output}")
+    require(
+        output.suffix in (*others, last),
+        f"{option} must end in {', '.join(others)} or {last}, got {output}",
+    )
     check_folder(output, option)
 
 

@@ -670,6 +670,12 @@ def test_the_best_validation_of_tags_is_that_of_the_largest_f1(labelled, toy_voc
     assert figures["spans/f1"] == pytest.approx(at.best, rel=1e-6)
 
 
+def test_tags_that_mark_no_spans_have_no_f1(toy_vocab):
+    task = made("tag", "mlm", toy_vocab, labels=("NOUN", "O", "VERB"))
+    assert task.measure(None, None) == ({}, {})
+    assert "f1" not in tags([["NOUN"]], [["VERB"]]).figures  # nor in `unitk score`
+
+
 def test_what_predicts_something_else_is_not_joined(labelled, tmp_path):
     for task in ("classify", "regress"):
         run(labelled, task, "mlm", tmp_path / task, 1)

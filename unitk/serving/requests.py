@@ -119,8 +119,10 @@ class Service:
         for option in fields(config):
             value = getattr(config, option.name)
             # an integer of any size is one in JSON
-            fits = not isinstance(value, int | float) or abs(value) <= 2**53
-            require(fits, f"{option.name} must be a finite number up to 2**53, got {value}")
+            require(
+                not isinstance(value, int | float) or abs(value) <= 2**53,
+                f"{option.name} must be a finite number up to 2**53, got {value}",
+            )
         if isinstance(config, GenerateConfig):
             for name in ("beam", "nbest", "best_of"):
                 limit = limits.max_beam

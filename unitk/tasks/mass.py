@@ -74,9 +74,8 @@ class MASS(Seq2Seq):
 
         def __post_init__(self) -> None:
             super().__post_init__()
-            fits = len(self.edge_chance) in (1, 2) and sum(self.edges) <= 1
             require(
-                fits,
+                len(self.edge_chance) in (1, 2) and sum(self.edges) <= 1,
                 "--task.edge-chance must be a number up to 0.5, or two with a sum up to 1, "
                 f"got {', '.join(map(str, self.edge_chance)) or 'none'}",
             )

@@ -262,8 +262,10 @@ class TrainConfig(fields.Checked):
             excluded = getattr(self, option) and getattr(self, other)
             require(not excluded, f"{fields.flag(option)} excludes {fields.flag(other)}")
         counted = bool(self.max_steps or self.max_epochs)
-        needs = "--average-last needs the number of updates: give --max-steps or --max-epochs"
-        require(counted or not self.average_last, needs)
+        require(
+            counted or not self.average_last,
+            "--average-last needs the number of updates: give --max-steps or --max-epochs",
+        )
         alone = self.nproc == 1 and not is_launched()
         require(
             alone or not self.seeds,
@@ -281,8 +283,10 @@ class TrainConfig(fields.Checked):
         parse_on_nonfinite(self.on_nonfinite)
         known = self.valid_metric == ("auto",) or {*self.valid_metric} <= {*SCORES}
         check_option(self, "valid_metric", known, f"auto or some of {', '.join(SCORES)}")
-        ends = counted or bool(self.max_words or self.max_hours)
-        require(ends, "one of --max-steps, --max-epochs, --max-words and --max-hours is needed")
+        require(
+            counted or bool(self.max_words or self.max_hours),
+            "one of --max-steps, --max-epochs, --max-words and --max-hours is needed",
+        )
         for text in self.data:
             parse_weighted(text)
         names = [name for name, _ in self.named_valid]
@@ -358,16 +362,20 @@ def process_ranks() -> ProcessRanks:
 def _read_variable(name: str, low: int, high: int) -> int:
     """The whole number in an environment variable that launchers set."""
     text = os.environ[name]
-    fits = text.isdecimal() and low <= int(text) <= high
-    require(fits, f"{name} must be a whole number in [{low}, {high}], got {text!r}")
+    require(
+        text.isdecimal() and low <= int(text) <= high,
+        f"{name} must be a whole number in [{low}, {high}], got {text!r}",
+    )
     return int(text)
 
 
 def parse_on_nonfinite(text: str) -> int:
     """Parse `stop` or `skip:N`: how many bad updates in a row end a run."""
     how, _, number = ("skip:1" if text == "stop" else text).partition(":")
-    good = how == "skip" and number.isdecimal() and int(number) >= 1
-    require(good, f"--on-nonfinite must be stop or skip:N, got {text!r}")
+    require(
+        how == "skip" and number.isdecimal() and int(number) >= 1,
+        f"--on-nonfinite must be stop or skip:N, got {text!r}",
+    )
     return int(number)
 
 
@@ -392,6 +400,8 @@ def parse_named_set(text: str) -> tuple[str, Path]:
     name, equals, path = text.partition("=")
     if not equals or Path(text).exists():
         return "valid", fields.local(text, "--valid")
-    good = name.replace("-", "_").isidentifier() and name != "train"
-    require(good, f"--valid {text}: {name!r} is not a name for a validation set")
+    require(
+        name.replace("-", "_").isidentifier() and name != "train",
+        f"--valid {text}: {name!r} is not a name for a validation set",
+    )
     return name, fields.local(path, "--valid")

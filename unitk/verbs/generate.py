@@ -351,8 +351,10 @@ def check_generate(parsed: config.Parsed) -> None:
     )
     csv = format_to(options.output_format, options.output) == "csv"
     require(not csv or options.print_alignment == "off", "--print-alignment has no column in csv")
-    named = bool(options.source_field) or not options.target_field
-    require(named, "--target-field needs --source-field")
+    require(
+        bool(options.source_field) or not options.target_field,
+        "--target-field needs --source-field",
+    )
 
 
 def infill_as_input(options: Options) -> Options:

@@ -73,8 +73,10 @@ class Options(Limits):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in self.allow_host:
-            known = HOST.fullmatch(name) is not None
-            require(known, f"--allow-host must be a host without its port, got {name!r}")
+            require(
+                HOST.fullmatch(name) is not None,
+                f"--allow-host must be a host without its port, got {name!r}",
+            )
         root = PATH.fullmatch(self.root_path) is not None
         require(root, f"--root-path must be a path such as /unitk, got {self.root_path!r}")
 

@@ -107,6 +107,20 @@ def test_tags_are_at_their_words(make, toy_vocab):
     assert len(cut) == len(tags) == 2
 
 
+def test_words_without_tokens_are_unknown_words_with_tags(make, toy_vocab):
+    one, two = toy_lines(1)[0].split()[:2]
+    texts = [["\u200b"], [one, "\u200b", "\ufeff", two], [two, "\u200b"], [one]]
+    records = [{"w": text, "t": [f"{i}{word}" for word in text]} for i, text in enumerate(texts)]
+    corpus = make(records, "w,t", labels="tags")
+    for i, text in enumerate(texts):
+        parts, tags = corpus.record(i)
+        parts, tags = corpus.shorten(tags, parts, 0)  # as a run that cuts nothing
+        shown = [toy_vocab.decode(part) for part in parts if part.tolist() != [toy_vocab.unk]]
+        assert shown == [word for word in text if word.isalpha()]
+        assert [corpus.labels[tag] for tag in tags] == records[i]["t"]
+    assert corpus.counts.unknown == 4
+
+
 def test_answers_are_the_fewest_tokens_that_hold_them(make, toy_vocab):
     records = []
     for i, line in enumerate(toy_lines(20)):

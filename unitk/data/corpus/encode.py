@@ -110,16 +110,16 @@ def encode_block(
         return _encode_pairs(vocab, block)
     assert reading is not None
     parsed = parse_block(block, reading)
-    side = _encode(vocab, parsed.sentences, parsed.sizes, len(parsed.text))
+    side = _encode(vocab, parsed.sentences, parsed.sizes)
     if annotate:
         ids_of_sentences = np.split(side.ids, side.lengths.cumsum()[:-1])
-        pairs = zip(parsed.sentences, ids_of_sentences, strict=True) if parsed.sentences else ()
+        pairs = zip(parsed.sentences, ids_of_sentences, strict=False)  # of none, there is one part
         notes = [annotate(sentence, ids.tolist(), vocab) for sentence, ids in pairs]
         side = replace(side, notes=np.concatenate([np.empty(0, np.uint8), *notes]))
     if not side.lengths.all():  # sentences without a token are dropped
         kept = side.lengths > 0
-        owner = np.repeat(np.arange(len(side.sizes)), side.sizes)
-        sizes = np.bincount(owner[kept], minlength=len(side.sizes))
+        count = len(side.sizes)
+        sizes = np.bincount(np.arange(count).repeat(side.sizes)[kept], minlength=count)
         side = replace(side, lengths=side.lengths[kept], sizes=sizes, words=side.words[kept])
     symbols = Counter(
         found[0]
@@ -142,11 +142,12 @@ def _encode_pairs(vocab: Vocab, block: PairBlock) -> EncodedBlock:
     parts = spaced_words if block.labels == "tags" else list
     sources = [part for pair in pairs for part in parts(pair.source)]
     sizes = np.fromiter((len(pair.source) for pair in pairs), np.int64)
-    sides = [_encode(vocab, sources, sizes)]
+    sides = [_encode(vocab, sources, sizes, least=block.labels == "tags")]
     labels_found = list[tuple[Any, str]]()
     if block.labels:
-        places = block.labels in ("span", "links")
-        labels = _convert_to_tokens(vocab, pairs) if places else [pair.label for pair in pairs]
+        labels = [pair.label for pair in pairs]
+        if block.labels in ("span", "links"):
+            labels = _convert_to_tokens(vocab, pairs)
         labels_found = [(label, pair.where) for label, pair in zip(labels, pairs, strict=True)]
     else:
         sides.append(_encode(vocab, [pair.target for pair in pairs], np.ones_like(sizes)))
@@ -169,13 +170,17 @@ def _convert_to_tokens(vocab: Vocab, pairs: Sequence[PairText]) -> list[Any]:
     return labels
 
 
-def _encode(vocab: Vocab, sentences: list[str], sizes: Ids, num_bytes: int = 0) -> Side:
-    """Encode sentences, `sizes` of which make up each document."""
+def _encode(vocab: Vocab, sentences: list[str], sizes: Ids, least: bool = False) -> Side:
+    """Encode sentences, `sizes` of which make up each document; with `least`, one without tokens is
+    the unknown symbol, so that each has a token."""
     ids, lengths = vocab.encode_packed(sentences)
+    if least:
+        ids = np.insert(ids, lengths.cumsum()[lengths == 0], vocab.unk)
+        lengths = np.maximum(lengths, 1)
     lines = "".join([sentence.replace("\n", " ") + "\n" for sentence in sentences]).encode()
     unknown = int(np.count_nonzero(ids == vocab.unk))
     ids = ids.astype(stored_dtype(len(vocab)))
-    return Side(ids, lengths, sizes, count_words(lines), unknown, num_bytes or len(lines))
+    return Side(ids, lengths, sizes, count_words(lines), unknown, len(lines))
 
 
 def count_words(lines: bytes) -> Ids:

@@ -119,8 +119,7 @@ def parts(folder: Path) -> list[str]:
 def part(folder: Path, name: str) -> Path | None:
     """The corpus of this name in a folder with several; None if there is none."""
     path = folder / name
-    exists = path.is_dir() or (folder.is_dir() and find_foreign(path))
-    return path if exists else None
+    return path if path.is_dir() or (folder.is_dir() and find_foreign(path)) else None
 
 
 def _folder(path: Path) -> Path:
@@ -177,6 +176,5 @@ def _check_free(dest: Path, overwrite: bool) -> None:
     require(overwrite, f"--dest {dest} holds a corpus already; --overwrite replaces it")
     own = "train|valid|test|source|target|(vocab|tokenizer|manifest|dict).*|[.].*"
     own += "|.*[.](bin|idx|npy|sha256|model|log)"
-    names = (entry.name for entry in dest.iterdir())
-    if other := next((name for name in names if not re.fullmatch(own, name)), ""):
-        raise UsageError(f"--dest {dest} also holds {other}, which --overwrite would remove")
+    if other := next((file for file in dest.iterdir() if not re.fullmatch(own, file.name)), None):
+        raise UsageError(f"--dest {dest} also holds {other.name}, which --overwrite would remove")

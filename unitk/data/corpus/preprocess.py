@@ -155,8 +155,9 @@ def check_preprocess(parsed: Parsed) -> None:
     name = next((part for part in ("input", "valid", "test") if getattr(options, part)), "input")
     files = expand(getattr(options, name), flag(name))
     kinds = options.check_files(files, flag(name), parsed.settings) or ["pairs of lines"]
-    of_other = UNITK if options.format == "fairseq" else FAIRSEQ
-    parsed.idle(f"with --format {options.format}", *of_other)
+    parsed.idle(
+        f"with --format {options.format}", *(UNITK if options.format == "fairseq" else FAIRSEQ)
+    )
     if options.format == "fairseq" and not {*kinds} <= {"text", "pairs of lines"}:
         raise UsageError(f"--format fairseq takes text or pairs of lines, not {', '.join(kinds)}")
 
@@ -210,8 +211,7 @@ def open_parts(options: Options) -> dict[str, Files]:
     )
     _check_languages(options.languages, *{*kinds.values()})
     form = FORMS.get(parts[next(iter(parts))].labels)
-    named = form and form.named and len(parts) > 1 and "train" in parts
-    if options.extra_labels and not named:
+    if options.extra_labels and not (form and form.named and len(parts) > 1 and "train" in parts):
         raise UsageError(
             "--extra-labels has no effect without "
             "labels with names, of --input and of --valid or --test"
@@ -264,8 +264,10 @@ def parse_shard(text: str | None) -> tuple[int, int] | None:
     if text is None:
         return None
     i, _, n = text.partition("/")
-    valid = i.isdecimal() and n.isdecimal() and int(i) < int(n)
-    require(valid, f"--shard must be i/n with i from 0 to n - 1, got {text!r}")
+    require(
+        i.isdecimal() and n.isdecimal() and int(i) < int(n),
+        f"--shard must be i/n with i from 0 to n - 1, got {text!r}",
+    )
     return int(i), int(n)
 
 
@@ -351,14 +353,15 @@ def write_part(
     start = time.perf_counter()
     size = source.size  # before it is read: it may grow, or be gone afterwards
     tally = PartTally()
-    sides = CORPORA[source.kind].sides
     columns = [WORDS, NOTES] if noted else [WORDS]
-    writers = {side: CorpusWriter(folder / side, len(vocab), columns) for side in sides}
+    writers = {
+        side: CorpusWriter(folder / side, len(vocab), columns)
+        for side in CORPORA[source.kind].sides
+    }
     labels = LabelWriter(source.labels, known, extra) if source.labels else None
     with progress(size / 1e6, unit="MB") as tell:
         at = 0
-        blocks = select_shard(source.blocks(), size, shard)
-        for encoded in encode(blocks, source.reading):
+        for encoded in encode(select_shard(source.blocks(), size, shard), source.reading):
             for writer, side in zip(writers.values(), encoded.sides, strict=True):
                 writer.add(
                     side.ids, side.lengths, side.sizes, encoded.goes_on, side.notes, side.words

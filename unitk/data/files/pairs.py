@@ -69,8 +69,9 @@ def record_blocks(
     read = _read_label if fields.form else _pair
     for group in split_in_groups(records(path, names, name)):
         pairs = [pair for record in group if (pair := _read(read, record, fields))]
-        at = base + group[0].at
-        yield PairBlock(path, at, pairs, labels=fields.form, skipped=len(group) - len(pairs))
+        yield PairBlock(
+            path, base + group[0].at, pairs, labels=fields.form, skipped=len(group) - len(pairs)
+        )
 
 
 def _read(
@@ -103,7 +104,7 @@ def _check_filled(record: Record, fields: Fields, source: list[str]) -> None:
 def _read_label(record: Record, fields: Fields) -> PairText:
     name, form = fields.label, fields.form
     record.need(name, option="--label-field")
-    source = {"tags": words_of, "choice": choices_of}.get(form, source_of)(record, fields)
+    source = PARTS_OF.get(form, source_of)(record, fields)
     _check_filled(record, fields, source)
     value = record.get(name)
     where = record.where(name)
@@ -197,6 +198,10 @@ def choices_of(record: Record, fields: Fields) -> list[str]:
             "a choice is between two texts at least, after the first --source-field"
         )
     return parts
+
+
+PARTS_OF = {"tags": words_of, "choice": choices_of}
+"""Form of labels -> what reads the parts of its sources, where each text of a list is one."""
 
 
 def targets_of(record: Record, fields: Fields) -> list[str]:

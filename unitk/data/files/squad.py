@@ -47,8 +47,10 @@ class Squad(Reader):
 
 def check_form(form: str) -> None:
     """Refuse a form of the source that lacks the answer, or passage and sentence, or has both."""
-    fits = "{answer}" in form and ("{passage}" in form) != (SENTENCE in form)
-    require(fits, f"--squad-source needs {{answer}}, and {{passage}} or {{sentence}}, got {form!r}")
+    require(
+        "{answer}" in form and ("{passage}" in form) != (SENTENCE in form),
+        f"--squad-source needs {{answer}}, and {{passage}} or {{sentence}}, got {form!r}",
+    )
 
 
 def arrange(source: Sequence[str], form: str) -> list[str]:

@@ -21,7 +21,7 @@ from unitk.data.corpus.folders import corpus_vocab, is_corpus, open_corpus, part
 from unitk.data.files import lines, readers
 from unitk.data.files.documents import PlainText
 from unitk.data.files.lines import LONGEST, STDIN, Block
-from unitk.data.files.pairs import Fields, choices_of, parts_as_given, targets_of
+from unitk.data.files.pairs import PARTS_OF, Fields, parts_as_given, targets_of
 from unitk.data.files.squad import SQUAD_SOURCE, arrange, check_form, read_squad
 from unitk.data.files.window import sentences_of
 from unitk.decoding.constraints.base import Constraint
@@ -333,8 +333,7 @@ def _of_record(record: readers.Record, fields: Fields | None) -> Input:
     if fields:
         # a target is needed by --score only, which says so
         targets = targets_of(record, fields) if any(map(record.get, fields.target)) else []
-        read = choices_of if fields.form == "choice" else parts_as_given
-        parts = read(record, fields)
+        parts = PARTS_OF.get(fields.form, parts_as_given)(record, fields)
     else:
         parts = record.texts("source", "--source-field", least=1)
         targets = [] if record.get("target") is None else record.texts("target")

@@ -10,7 +10,7 @@ import numpy as np
 
 from unitk.data.files.labels import spaced_words, split_words
 from unitk.errors import require
-from unitk.metrics.labels import spans
+from unitk.metrics.labels import scheme_of, spans
 from unitk.registry import register
 from unitk.slots import DOC, Example, Floats, Ids
 from unitk.tasks.base import Encoded
@@ -28,12 +28,10 @@ class Whole(Labelling):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Headed.Config):
-        """The objective that lays out the inputs, the auxiliary loss, the orders of a pair, and
-        pooling."""
+        """The inputs' objective, auxiliary loss, orders of a pair, and pooling."""
 
         both_orders: bool = False
-        """Read each pair of texts in both orders and add the two states, so that which text
-        comes first makes no difference (GPT, section 3.3: similarity)."""
+        """Read each pair in both orders and add the states, so that no text is first (GPT, 3.3)."""
         pooling: Literal["slot", "mean", "late"] = "slot"
         """States that the head reads. slot: that of one slot. mean: the mean of all states. late:
         all states, for the mean of the outputs (EuroBERT)."""
@@ -150,6 +148,8 @@ class Tag(Labelling):
 
     def measure(self, model: Any, batch: Any) -> tuple[Mapping[str, Any], Mapping[str, float]]:
         """F1 of spans as conlleval counts it: twice the right ones, over those of both sides."""
+        if not scheme_of(self.labels):
+            return {}, {}  # parts of speech mark no spans
         ask = batch.asks[self.head]
         output = model.output(batch, ask)
         counted = ask.weight > 0

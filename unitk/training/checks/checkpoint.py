@@ -98,8 +98,10 @@ def check_frozen(
                 f"{flag(key)} {limit} is less than the {round(done[key], 4):,} of {checkpoint}, "
                 "from which --resume goes on"
             )
-    counted = bool(state.get("words")) or not parsed.main.counts_words
-    require(counted, f"--max-words and --save-at-words: {checkpoint} did not count its words")
+    require(
+        bool(state.get("words")) or not parsed.main.counts_words,
+        f"--max-words and --save-at-words: {checkpoint} did not count its words",
+    )
     same = state["data"] == data.fingerprint
     require(
         same or parsed.main.new_data,

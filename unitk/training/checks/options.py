@@ -95,8 +95,10 @@ def _check_scores(parsed: Parsed) -> None:
     if best in RANKING:
         what = f"--best-metric {config.best_metric}"
         require(generates, f"{what} is of outputs: --valid-generate N has the model write some")
-        computed = any(best in SCORES[name] for name in config.scores)
-        require(computed, f"{what} needs --valid-metric {RANKING[best]}")
+        require(
+            any(best in SCORES[name] for name in config.scores),
+            f"{what} needs --valid-metric {RANKING[best]}",
+        )
 
 
 def check_schedules_end(parsed: Parsed) -> None:
