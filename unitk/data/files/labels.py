@@ -21,7 +21,7 @@ WORDS = re.compile(r"[^ \t\r\n\v\f]+")  # blanks of ASCII only: a no-break space
 def label_of(value: Any, form: str, where: str) -> Label:
     """A field as labels of the form; `where` names it in errors."""
     form_text, read = LABEL_READERS[form]
-    if isinstance(value, str) and value.lstrip().startswith(AS_JSON.get(form, ())):
+    if isinstance(value, str) and re.match(AS_JSON.get(form, "(?!)"), value.lstrip()):
         value = parse_json(value, where) if value.strip() else None
     if (label := read(value)) is not None:
         return label
@@ -79,8 +79,8 @@ LABEL_READERS: dict[str, tuple[str, Callable[[Any], Label | None]]] = {
 }
 """Form of labels -> what a field must hold, for errors, and the labels in it; None if there are
 none. `FORMS` in data/corpus/columns.py tells how they are stored."""
-AS_JSON = {"classes": "[", "span": "", "links": ""}
-"""Form -> how a text begins that has the labels as json, which is how CSV holds them."""
+AS_JSON = {"classes": r"\[", "span": r"\[|null|$", "links": r"\[|null|$"}
+"""Form -> how a text begins that has the labels as json, as in CSV; an empty one is null."""
 
 
 def _is_span(value: Any, size: int) -> bool:
