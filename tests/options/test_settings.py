@@ -81,6 +81,13 @@ def test_a_written_file_has_every_origin(tmp_path):
     assert {one.origin for one in settings.values()} == {*Origin} - {Origin.CHECKPOINT}
 
 
+def test_a_file_of_a_run_that_is_no_text_is_named(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_bytes(b"task: \xff\n")
+    with pytest.raises(UsageError, match="config.yaml is not YAML: it is not UTF-8"):
+        Settings.read(path)
+
+
 @pytest.mark.parametrize("kind", ["task", "arch", "criterion", "optimizer"])
 def test_every_option_survives_as_text(kind):
     """text -> value -> text -> state.json -> text, whatever is registered."""
