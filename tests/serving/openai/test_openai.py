@@ -383,8 +383,11 @@ def test_its_own_client_is_served(serving, tmp_path):
 def test_addresses_below_a_root(services):
     found = ask(
         Server(*services),
-        *((path, None) for path in ("/at/v1/models", "/v1/models", "/at/", "/at", "/atv1")),
+        *(
+            (path, None)
+            for path in ("/at/v1/models", "/v1/models", "/at/", "/at", "/atv1", "/at/health/")
+        ),
         app=lambda inner: Guard(inner, ["localhost"], root="/at"),
     )
-    assert [one.status_code for one in found] == [200, 200, 200, 307, 404]
+    assert [one.status_code for one in found] == [200, 200, 200, 307, 404, 404]
     assert found[3].headers["location"] == "/at/"
