@@ -22,7 +22,7 @@ pytest.importorskip("starlette")
 
 from unitk.errors import UsageError  # noqa: E402  (after what may be missing)
 from unitk.options.config import parse  # noqa: E402
-from unitk.verbs.serve import Options, open_service, run, watch_checkpoint  # noqa: E402
+from unitk.verbs.serve import Options, open_service, read_card, run, watch_checkpoint  # noqa: E402
 
 
 def test_a_port_in_use_is_named():
@@ -79,6 +79,18 @@ def test_weights_are_read_again_only_if_something_changed(make_checkpoint, monke
 def test_hosts_that_cannot_be_meant(name):
     with pytest.raises(UsageError, match="allow-host must be.*port"):
         Options(allow_host=(name,))
+
+
+@pytest.mark.parametrize("text", ["inf", "1e308", "0"])
+@pytest.mark.parametrize("name", ["timeout", "read-timeout"])
+def test_seconds_are_those_that_clocks_can_count(name, text):
+    with pytest.raises(UsageError, match=f"{name}.*604800"):
+        parse("serve", Options, [f"--{name}", text])
+
+
+def test_a_card_in_another_encoding_is_shown_as_far_as_it_is_read(tmp_path):
+    (tmp_path / "README.md").write_bytes(b"# m: a caf\xe9\n\nSmall.\n")
+    assert read_card(tmp_path) == {"title": "a caf\N{REPLACEMENT CHARACTER}", "summary": "Small."}
 
 
 def test_hosts_are_repeatable():

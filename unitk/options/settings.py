@@ -91,7 +91,7 @@ class Settings(Mapping[str, Setting]):
     @classmethod
     def read(cls, path: Path) -> Settings:
         """The options of a run from its config.yaml, each with the origin that it had (`yaml`)."""
-        settings = read_yaml(path)  # first, as it refuses what is no text
+        settings = read_yaml(path)  # refuses other encodings
         lines = path.read_text(encoding="utf-8").splitlines()
         noted = {line.partition(":")[0]: line.rpartition("  # ")[2] for line in lines}
         for key, where in noted.items():

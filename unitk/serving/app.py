@@ -100,7 +100,7 @@ class Server:
             paths.append(Route(f"/{verb}", partial(self.count_request, verb), methods=["POST"]))
         handlers: Any = {HTTPException: answer_refusal, Exception: answer_failure}
         app = Starlette(routes=paths, exception_handlers=handlers, lifespan=self.lifespan)
-        # a redirect from /health/ would name this server, not the proxy before it, nor its path
+        # redirects would bypass a proxy
         app.router.redirect_slashes = False
         return Observed(Keys(app, self.keys) if self.keys else app, self.figures, self.write)
 

@@ -32,8 +32,8 @@ class Limits(Checked):
     given up ends sooner."""
     max_connections: Positive = 512
     """Open connections. Beyond it, the one that has kept the server waiting longest is closed."""
-    timeout: Annotated[float, Bound(0.1)] = 60.0
+    timeout: Annotated[float, Bound(0.1, 604_800)] = 60.0
     """Seconds from a request's last byte to its answer, after which it is given up with status
     504."""
-    read_timeout: Annotated[float, Bound(0.1)] = 20.0
+    read_timeout: Annotated[float, Bound(0.1, 604_800)] = 20.0
     """Seconds in which a client must send the head of its next request, and again its body."""

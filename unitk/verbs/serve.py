@@ -246,7 +246,7 @@ def open_service(path: Path, options: Options) -> Service:
 def read_card(path: Path) -> dict[str, str]:
     """The title, first paragraph, limits and licence in the card of a model."""
     card = locate(path) / "README.md"
-    text = card.read_text(encoding="utf-8") if card.is_file() else ""
+    text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
     match = re.match(r"# [^\n:]+: (?P<title>.+)\n+(?P<summary>(?:.+\n)+)", text)
     plain = {"title": match["title"], "summary": match["summary"]} if match else {}
     for name in ("limits", "licence"):
