@@ -35,6 +35,7 @@ def test_defaults():
         ("--data d --max-steps 5", "--save-dir is needed"),
         ("--save-dir s --max-steps 5", "--data is needed"),
         ("--data= --save-dir s --max-steps 5", "--data is needed"),
+        (f"{NEEDED} --rank-timeout 1e308", r"--rank-timeout must be in \[0.1, 604800\]"),
         (f"{NEEDED} --threads 100000", "--threads must be at most"),
         (f"{NEEDED} --batch-tokens 10 --batch-texts 10", "--batch-tokens excludes"),
         (f"{NEEDED} --data d=many", "--data d=many: what follows = is a weight"),

@@ -207,7 +207,7 @@ class TrainConfig(fields.Checked):
     save_shards: bool = False
     """With --shard: each process writes its own part of a checkpoint, which nothing gathers. Any
     number of processes reads it, and `unitk convert --from unitk RUN --to unitk DIR` joins it."""
-    rank_timeout: fields.Above = 600.0
+    rank_timeout: Annotated[float, fields.Bound(0.1, 604_800)] = 600.0
     """Seconds without an answer after which a process counts as lost."""
     seed: fields.Count = 1
     """Seed of weights, order, draws and dropout. Order is that of the examples, and each example
