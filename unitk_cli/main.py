@@ -290,4 +290,5 @@ def main() -> None:
         errors.say(f"unitk: {error.format_message()}")
         sys.exit(2)
     finally:
-        gc.freeze()  # Python would search all objects of PyTorch for garbage as it exits
+        if "triton" not in sys.modules:  # it complains of what is left
+            gc.freeze()  # Python would search all objects of PyTorch for garbage as it exits

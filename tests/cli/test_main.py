@@ -182,6 +182,18 @@ main()"""
     assert searches == 0 and kept > 100_000  # those of PyTorch, at the end
 
 
+def test_libraries_that_report_leaks_can_free_their_objects():
+    """Triton's bindings count what is left at the end, which a frozen collector leaves."""
+    program = """
+import atexit, gc, sys
+from unitk_cli.main import main
+sys.modules["triton"] = sys
+atexit.register(lambda: print(gc.get_freeze_count()))
+main()"""
+    words = [sys.executable, "-c", program, "list", "task"]
+    assert subprocess.check_output(words, text=True).split()[-1] == "0"
+
+
 @pytest.mark.slow
 def test_quiet_leaves_warnings_and_errors(toy_data, tmp_path):
     words = (
