@@ -3,10 +3,12 @@
 import json
 import os
 import signal
+from itertools import product
 
 import pytest
 from exact_options import EXACT
 
+from unitk.api.arguments import option_words
 from unitk.errors import NonFiniteError, UsageError
 from unitk.options.config import parse
 from unitk.runs.experiments import sweep
@@ -44,6 +46,14 @@ def test_a_trial_that_was_stopped_before_its_last_validation_has_it_yet(base, tm
     assert steps(tmp_path / "trial-1") == [2, 4, 6] and not trial().finished
     sweep.train_to(trial(), sweep.WHOLE)
     assert trial().finished and steps(tmp_path / "trial-1") == [2, 4, 6, 8]
+
+
+def test_python_names_values_by_a_dict_of_lists_whose_items_may_have_commas():
+    over = {"lr": [1e-3, 3e-3], "arch.dropout": (0, 0.1), "freeze": ["embed.*,norm.*", "norm.*"]}
+    words = option_words({"over": over, "save_dir": "x"})
+    grid = sweep.draw_trials(parse("sweep", sweep.Options, words).main)
+    values = [[f"{value}" for value in values] for values in over.values()]
+    assert [tuple(one.values()) for one in grid] == list(product(*values))
 
 
 def test_lists_are_a_grid_and_ranges_are_drawn():
