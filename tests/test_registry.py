@@ -10,9 +10,10 @@ import pytest
 
 from unitk import registry
 from unitk.errors import UsageError
-from unitk.options.config import NoOptions, resolve
+from unitk.options.config import NoOptions, options, resolve
 from unitk.options.settings import Origin, Settings
 from unitk.tasks.base import Task
+from unitk.verbs import convert
 from unitk.verbs import list as listing
 
 PLUGIN = '''
@@ -178,6 +179,24 @@ def test_every_kind_is_listed_by_its_name(kind, capsys):
     if kind != "corpus":
         listing.run([f"{kind}s"])
         assert capsys.readouterr().out == one
+
+
+def test_help_names_all_kinds_and_all_formats():
+    """Every kind that `unitk list` takes, and every format that `unitk convert` reads or writes."""
+    kinds = [kind for kind in registry.KINDS if kind not in registry.UNLISTED]
+    about = next(option.help for option in options(listing.Options) if option.name == "kind")
+    documented = about.partition(": ")[2].rstrip(".").split(", ")
+    assert documented == [*kinds, listing.MODEL, listing.CONFIG]
+    page = " ".join(convert.Options.__doc__.split())
+    table = (
+        (Path(__file__).parents[1] / "docs" / "interop.md")
+        .read_text()
+        .partition("## Formats")[2]
+        .partition("\n**hf**")[0]
+    )
+    for name in registry.names("format"):
+        assert re.search(rf"\b{name}\b", page), name
+        assert f"`{name}`" in table, name
 
 
 def test_unknown_verb_and_version():

@@ -36,7 +36,7 @@ class CheckOptions(Checked):
     `unitk evaluate --pairs --output`."""
     shared: Chance = 0.01
     """Largest share of held-out texts that may be in the training data, too, exactly or nearly
-    (half of their runs of 13 tokens)."""
+    (half of their runs of 13 words)."""
     output_format: Literal["text", "json"] = "text"
     """text: a line for each finding; json: one object."""
     device: Device = "auto"

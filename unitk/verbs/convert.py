@@ -50,12 +50,13 @@ class Options:
     """Convert a checkpoint of another system to unitk (--from FORMAT PATH --to unitk DIR), or a
     model of unitk to another system (--from unitk DIR --to FORMAT DIR). --from unitk DIR --to unitk
     DIR joins the files of --save-shards, and an adapter with its base. Formats: hf (transformers;
-    `unitk list model_type` names the models), unilm, glm, mass, fairseq, optimus, diffusion (MDLM,
-    BD3-LM, LLaDA), peft (adapters); to read only, elmo, ulmfit; to write only, gguf (llama.cpp:
-    causal models), sentence-transformers (vectors of texts), ctranslate2 (BART, T5, GPT-2, BERT)
-    and onnx (encoders). --task NAME, --task.FIELD and --arch.FIELD override the
-    checkpoint. --arch.max-positions 1024 repeats the rows of a position table. With --from unitk,
-    --task NAME chooses one of mixed tasks.
+    `unitk list model_type` names the models), unilm, glm, mass (for translation mass_xlm), fairseq,
+    optimus, diffusion (MDLM, BD3-LM, LLaDA), electra_pair (both networks), peft (adapters); to read
+    only, elmo, thu_ernie, ulmfit; to write only, gguf (llama.cpp: causal models),
+    sentence-transformers (vectors of texts), ctranslate2 (BART, T5, GPT-2, BERT) and onnx
+    (encoders). --task NAME, --task.FIELD and --arch.FIELD override the checkpoint.
+    --arch.max-positions 1024 repeats the rows of a position table. With --from unitk, --task NAME
+    chooses one of mixed tasks.
 
     unitk convert --from hf bert-base-uncased --to unitk models/bert
     unitk convert --from hf hf:Qwen/Qwen3-0.6B --to unitk models/qwen3

@@ -28,9 +28,9 @@ class Options:
     """
 
     kind: str | None = None
-    """Kind to list: task, criterion, arch, optimizer, schedule, vocab, tokenizer, corpus,
-    annotator, linker, head, format, model_type, measure, driver, estimator, check, route, hub,
-    model, config."""
+    """Kind to list: task, criterion, arch, optimizer, schedule, vocab, reader, corpus, annotator,
+    linker, head, format, model_type, evaluation, measure, driver, estimator, check, route, hub,
+    adapter, metric, tokenizer, model, config."""
     user_dir: UserDir = None
 
 
