@@ -299,13 +299,11 @@ def argument_texts(value: object, name: str) -> list[str]:
 
     The values of a dict have the form NAME=VALUE; other values are as for `argument_text`.
     """
-    tasks = name == "--task"
     if isinstance(value, Mapping):
-        value = [f"{key}={argument_text(item, name)}" for key, item in value.items()]
-    elif not tasks or not isinstance(value, list | tuple):
-        return [argument_text(value, name)]
-    # a comma divides nothing within an item, and nothing at all in a task's share
-    return [argument_text(item if tasks else [item], name) for item in value]
+        return [f"{key}={argument_text(item, name)}" for key, item in value.items()]
+    if name == "--task" and isinstance(value, list | tuple):
+        return [argument_text(item, name) for item in value]
+    return [argument_text(value, name)]
 
 
 def argument_text(value: object, name: str) -> str:

@@ -195,9 +195,7 @@ def draw_trials(options: Options) -> list[dict[str, str]]:
         name = name.removeprefix("--")
         require(name not in axes, f"--over {name} is given twice")
         require(name != "save-dir", "--over save-dir: each trial has a folder in --save-dir")
-        # a list of Python comes whole, with a backslash before the commas within its items
-        listed = [item.replace("\\,", ",") for item in re.split(r"(?<!\\),", value)]
-        axes[name] = range_of(text, value) or listed
+        axes[name] = range_of(text, value) or [value]
     ranges = [name for name, axis in axes.items() if isinstance(axis, Range)]
     for name, axis in axes.items():
         values = axis if isinstance(axis, list) else []
