@@ -261,6 +261,14 @@ def test_targets_are_as_long_as_in_training(judge, runs, toy_data, tmp_path):
     assert judge("qa", fields, data=path) == found
 
 
+def test_a_model_of_pairs_reads_texts_as_long_as_its_positions(toy_data, tmp_path):
+    words = "--task lm --arch gpt2_tiny --arch.max-positions 100"
+    train(f"{words} {COMMON} --data {toy_data / 'pairs'} --save-dir {tmp_path / 'run'}".split())
+    setup = evaluate.open_setup(tmp_path / "run", toy_data / "text", torch.device("cpu"))
+    assert setup.parsed.main.block_size == 100
+    assert evaluate.objective(setup, 400, print)["lm/nll"] > 0
+
+
 def test_figures_agree_with_each_other(judge, toy_data):
     found = judge("vae", "--draws 3")
     held = np.load(toy_data / "text" / "valid" / "sentences.npy")

@@ -135,8 +135,9 @@ def _options_of_cut(state: dict[str, Any], limit: int) -> dict[str, str]:
     usual = TrainConfig.block_size
     assert isinstance(usual, int)
     texts = {"block_size": str(min(usual, limit or usual))}
+    cut = CUT if state.get("kind", "text") == "text" else CUT[2:]  # records are not cut in blocks
     # a schedule of the block size counts epochs up to the last one
-    texts |= {key: recorded[key] for key in (*CUT, "max_epochs") if key in recorded}
+    texts |= {key: recorded[key] for key in (*cut, "max_epochs") if key in recorded}
     lengths = state.get("lengths") or ()
     return texts | {key: str(tokens) for key, tokens in zip(CUT[2:], lengths, strict=False)}
 
