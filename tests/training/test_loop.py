@@ -514,7 +514,8 @@ def test_validations_count_in_the_time_that_is_left(train, toy_data, monkeypatch
     monkeypatch.setattr(Trainer, "measure", lambda *args: (time.sleep(3), measure(*args))[1])
     train(f"--max-steps 4 --valid-every 2 --valid {toy_data / 'text'}")
     (left,) = re.findall(r"step 3/4 .*eta 0:00:(\d+)", caplog.text)
-    assert 3 <= int(left) < 6
+    (updates,) = re.findall(r"in updates \(0:00:(\d+)\)", caplog.text)
+    assert 3 <= int(left) < 6 + int(updates)
 
 
 @pytest.mark.parametrize(("number", "code"), [(15, 143), (2, 130), (10, 75), (1, 129)])
