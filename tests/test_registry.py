@@ -176,6 +176,8 @@ def test_every_kind_is_listed_by_its_name(kind, capsys):
     listing.run([kind])
     one = capsys.readouterr().out
     assert one.startswith(f"{kind}\n  ")
+    meanings = [line.split(maxsplit=1)[1] for line in one.splitlines()[1:]]
+    assert kind == "arch" or len({*meanings}) == len(meanings), "two names have the same meaning"
     if kind != "corpus":
         listing.run([f"{kind}s"])
         assert capsys.readouterr().out == one

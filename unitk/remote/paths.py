@@ -191,8 +191,8 @@ def as_address(text: str) -> str:
 class Addresses:
     """A hub whose names are addresses of a protocol."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, about: str) -> None:
+        self.name, self.about = name, f"{about}, {name}://..."
 
     def __call__(self, name: str, part: str) -> Path:
         """The path of an address; a `part` of a folder is copied, a file is read where it is."""
@@ -202,9 +202,9 @@ class Addresses:
         return Address(address) if part == "file" else copies.fetch_part(address, part)
 
 
-register("hub", "s3")(Addresses("s3"))
-register("hub", "gs")(Addresses("gs"))
-register("hub", "az")(Addresses("az"))
-register("hub", "https")(Addresses("https"))
-register("hub", "http")(Addresses("http"))
-register("hub", "file")(Addresses("file"))
+register("hub", "s3")(Addresses("s3", "Objects of Amazon S3"))
+register("hub", "gs")(Addresses("gs", "Objects of Google Cloud Storage"))
+register("hub", "az")(Addresses("az", "Objects of Azure Blob Storage"))
+register("hub", "https")(Addresses("https", "Files of a web server"))
+register("hub", "http")(Addresses("http", "Files of a web server, without encryption"))
+register("hub", "file")(Addresses("file", "Files of this machine"))

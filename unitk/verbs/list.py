@@ -13,8 +13,6 @@ from unitk.options.config import Parsed, UserDir
 from unitk.registry import register
 
 MODEL, CONFIG = "model", "config"  # no kinds of components: checkpoints, files of options
-VALUES = ("format", "model_type", "tokenizer")
-"""Kinds of components that are values, which say themselves what they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,5 +65,6 @@ def describe_name(kind: str, name: str) -> str:
     if kind in (MODEL, CONFIG):
         return (pretrained if kind == MODEL else ready).about(name)
     component = registry.get(kind, name)
-    text = component.about if kind in VALUES else inspect.getdoc(component) or ""
+    # a value, such as a format, says itself what it is
+    text = getattr(component, "about", None) or inspect.getdoc(component) or ""
     return text.partition("\n")[0]

@@ -32,8 +32,8 @@ class Options(Checked):
     """
 
     text: tuple[str, ...] = ()
-    """The text. Without --vocab every word is a token. --task classify, regress, span and choice
-    take several texts, each in quotes."""
+    """The text. Without --vocab every word is a token. Tasks of labelled texts, such as classify,
+    span and choice, take several, each in quotes."""
     target: str | None = None
     """Show the fine-tuning layout of text -> target instead of pre-training."""
     output: Path | None = None
