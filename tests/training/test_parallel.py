@@ -15,6 +15,8 @@ from ranks import exit_codes, run_ranks, start_forks
 from safetensors.torch import load_file
 
 from unitk.errors import UsageError
+from unitk.models.model import build
+from unitk.registry import get, names
 from unitk.training import loop
 from unitk.training.config import MEETING
 from unitk.training.parallel import BUCKET, Group, Ranks, group_tensors, join_processes
@@ -133,6 +135,7 @@ def test_shards_are_one_run(words, toy_data, tmp_path, task):
         "albert albert_tiny",
         "albert albert_tiny --arch.num-layers 4 --arch.layer-groups 2 --arch.layer-share ffn",
         "thu_ernie thu_ernie_tiny",
+        "electra electra_tiny",
     ],
 )
 def test_shards_of_other_heads_and_layers_are_the_whole_run(words, tmp_path, toy_vocab, task):
@@ -144,6 +147,13 @@ def test_shards_of_other_heads_and_layers_are_the_whole_run(words, tmp_path, toy
         own = words(task, f"{more} {how}", tmp_path / name).replace("--blocks line", "")
         assert run_ranks(own.replace("--arch.dropout 0.1", ""), 2) == [0, 0]
     check_same_run(tmp_path / "whole", tmp_path / "shards")
+
+
+@pytest.mark.parametrize("arch", [name for name in names("arch") if name.endswith("_tiny")])
+def test_networks_have_the_methods_that_shards_gather_weights_for(arch):
+    with torch.device("meta"):
+        model = build(get("arch", arch)(), 50)
+    assert all(callable(getattr(model, method, None)) for method in model.beside_forward)
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ class Generating(Model):
     """The tower is the discriminator; words are predicted by the generator."""
 
     additions = ("generator",)
-    beside_forward = ("condition", "filled")
+    beside_forward = ("condition", "generator_states")
 
     def __init__(self, config: ElectraConfig, vocab_size: int):
         super().__init__(config, vocab_size, Stack(config, vocab_size))
