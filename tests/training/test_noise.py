@@ -2,10 +2,14 @@
 
 import logging
 
+import numpy as np
 import pytest
 import torch
 
+from unitk.data.batching import Update
+from unitk.slots import Example, collate, concatenate, lm, stay
 from unitk.training.measures import Noise
+from unitk.training.parallel import Ranks
 
 
 @pytest.mark.parametrize("world", [1, 3])
@@ -33,6 +37,17 @@ def test_nothing_is_said_too_early():
     assert noise.scale == 100
     noise.state[0] = -1.0  # less signal than the estimate can tell from none
     assert noise.scale is None
+
+
+def test_a_text_of_several_docs_counts_once():
+    slots = [stay([1, 2], [0, 1], doc=doc) for doc in range(3)]
+    example = Example({"x": concatenate(slots)}, [lm(np.arange(1), [1])])
+    batches = [collate([[example] * 2]).to("cpu"), collate([[example] * 4]).to("cpu")]
+    update = Update(0, 6, batches, [0, 1], np.arange(6))
+    weight = torch.nn.Parameter(torch.zeros(2))
+    weight.grad = torch.tensor([3.0, 4.0])
+    norm2, inverse, ranks = Noise([]).look(update, 0, [weight], Ranks(), 1.0).values()
+    assert (float(norm2), float(inverse), float(ranks)) == (pytest.approx((5 * 6 / 2) ** 2), 0.5, 1)
 
 
 @pytest.mark.parametrize(("more", "told"), [("--max-tokens 270", True), ("", False)])

@@ -248,11 +248,11 @@ class Noise:
         first = update.batches[0]
         if step % self.every or alone or update.shares or ranks.sharded or not first.num_real:
             return {}
-        texts = len(first.owner)
+        texts = first.owner[-1] + 1  # a text may have several docs
         # gradients are of sums that were divided by all counts
         share = scale * texts / len(update.ids)
         norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-        values = (norm.double() / share).square(), norm.new_tensor(1 / texts), norm.new_tensor(1)
+        values = (norm.double() / share).square(), 1 / texts, norm.new_tensor(1)
         return dict(zip(self.parts, values, strict=True))
 
     def add(self, sums: dict[str, Tensor], norm: float, texts: int) -> None:
