@@ -98,6 +98,13 @@ def test_updates_over_rows_are_one_long_pass(words, tmp_path, backward):
     assert torch.allclose(carried["cell.1"][-1], last[0], atol=1e-6)
 
 
+def test_a_criterion_that_carries_nothing_is_refused(words, tmp_path):
+    train(words(tmp_path / "teacher", "--max-steps 1"))
+    more = f"--max-steps 2 --criterion distill --criterion.teacher {tmp_path / 'teacher'}"
+    with pytest.raises(UsageError, match="--stateful-rows: .*--criterion"):
+        train(words(tmp_path / "run", more))
+
+
 @pytest.mark.slow
 def test_stopped_and_resumed_is_uninterrupted(words, tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"

@@ -11,6 +11,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from unitk.errors import require
 from unitk.masks import dense
 from unitk.packed import PackedDocs
 from unitk.slots import DOC, POS, Batch
@@ -263,6 +264,7 @@ class StatefulRows:
         """Keep the states that the rows of a batch carry on."""
         if batch.stateful_rows is None:
             return
+        require(bool(carry), "--stateful-rows: this --criterion carries nothing to the next text")
         for name, table in carry.items():
             if name not in self.next:
                 self.next[name] = table.new_zeros(self.rows, *table.shape[1:])
