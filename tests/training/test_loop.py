@@ -594,16 +594,20 @@ def test_the_first_bad_module_is_named(train, monkeypatch, caplog):
         train("--max-steps 3 --on-nonfinite stop")
 
 
-def test_a_bad_gradient_is_named(train, monkeypatch):
+def test_a_bad_gradient_is_named(train, curve, monkeypatch):
     def broken(self, *args):
         sums = passes(self, *args)
         self.model.decoder.layers[0].ffn.up.weight.grad[0, 0] = math.nan
         return sums
 
     passes = Trainer.passes
+    train("--max-steps 1", run="good")
+    [(_, loss)] = curve("good")
     monkeypatch.setattr(Trainer, "passes", broken)
-    with pytest.raises(NonFiniteError, match="gradient.* layers.0.ffn.up.weight"):
+    with pytest.raises(NonFiniteError, match="gradient.* layers.0.ffn.up.weight") as error:
         train("--max-steps 3 --on-nonfinite stop")
+    # its loss is the mean that is logged, not a sum over words
+    assert f"loss {loss:g}," in str(error.value)
 
 
 def test_the_best_ones_are_kept(train, validations, tmp_path, toy_data):

@@ -146,8 +146,9 @@ class Trainer(UpdatingRun):
         # before the first backward pass: an ask's loss is divided by its count in the update
         counts = self.begin(update)
         sums, norm = self.all_ranks(guard.run_fitting(self, self.passes, update, counts))
-        total = torch.stack([sums[name] for name in counts if name in sums]).sum()
-        return Passed(sums, counts, total, norm)
+        mean = Loss(sums, {}).weigh(update.weight, counts)
+        # where nothing is asked, the norm is 0, too
+        return Passed(sums, counts, norm.double() if mean is None else mean, norm)
 
     def record(self, computed: Passed, norm: float, update: Update) -> None:
         """Record the losses and the gradient norm of an update."""

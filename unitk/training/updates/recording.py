@@ -124,8 +124,7 @@ class Recorder:
         recording.names = [*loss.logged]
         # what is logged has no factors: the host divides sums by counts
         sums = {name: value.detach() for name, value in loss.logged.items()}
-        logged_total = torch.stack([sums[name].double() for name in names]).sum()
-        return finish(sums, logged_total, run.ranks.norm(run.plan.parameters))
+        return finish(sums, total.detach(), run.ranks.norm(run.plan.parameters))
 
 
 def tensors_read(batch: Batch) -> list[Tensor]:
