@@ -397,3 +397,22 @@ def test_a_format_in_one_file_goes_both_ways(tmp_path, own_registry):
     done = run(*words, "--from", "npz", there, "--to", "unitk", f"{back}2")
     assert done.returncode == 4 and done.stderr.count("\n") == 1 and "weights.npz" in done.stderr
     assert "npz" in run("-m", "unitk_cli", "list", "format", *plugin).stdout
+
+
+@pytest.mark.slow
+def test_an_exported_model_names_the_option_that_brings_it_back(toy_data, tmp_path):
+    """Its card, and the error of a command without the option."""
+    pytest.importorskip("transformers")
+    plugin = f"--user-dir {PLUGIN}"
+    line = f"train {plugin} --task prefix_lm --arch qwen3_tiny --data {toy_data}/text/train"
+    line = f"{line} --valid none --save-dir {tmp_path}/run --max-steps 1 --max-tokens 512"
+    back = f"convert --from hf {tmp_path}/hf --to unitk {tmp_path}/back"
+    for words in (line, f"convert --from unitk {tmp_path}/run --to hf {tmp_path}/hf {plugin}"):
+        done = run("-m", "unitk_cli", *words.split())
+        assert done.returncode == 0, done.stderr
+    text = (tmp_path / "hf" / "README.md").read_text()
+    assert "need `--user-dir DIR`" in text and "\n\n\n" not in text
+    done = run("-m", "unitk_cli", *back.split())
+    assert done.returncode == 2 and "'prefix_lm'; a plug-in's needs --user-dir" in done.stderr
+    done = run("-m", "unitk_cli", *back.split(), *plugin.split())
+    assert done.returncode == 0, done.stderr

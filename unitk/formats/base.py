@@ -313,6 +313,10 @@ def _resolve_options(stored: StoredModel, given: Settings) -> Parsed:
     values = Parsed(NoOptions(), {"arch": arch}).settings.texts | {"task": stored.task}
     values |= {f"task.{name}": text for name, text in stored.options.items()}
     name = given["task"].text if "task" in given else stored.task
+    require(
+        "task" in given or name in registry.names("task"),
+        f"{stored.path}: there is no task {name!r}; a plug-in's needs --user-dir, its folder",
+    )
     if 0 < stored.config.num_segments < (least := len(registry.get("task", name).segments)):
         values["arch.num_segments"] = str(least)
     of_checkpoint = Settings.of_texts(values, Origin.CHECKPOINT, str(stored.path))

@@ -311,7 +311,8 @@ def heads(parsed: config.Parsed) -> None:
     tables = {title: by_name for title, by_name in figures.items() if isinstance(by_name, dict)}
     for key, value in figures.items():
         if key not in tables:
-            print(f"{key:<24}{value:,}" if isinstance(value, int) else f"{key:<24}{value}")
+            digits = "" if isinstance(value, str) else f",.{4 * isinstance(value, float)}f"
+            print(f"{key:<24}{value:{digits}}")
     for title, by_name in tables.items():
         print(f"\n{title}")
         for name, values in by_name.items():
