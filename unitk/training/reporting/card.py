@@ -116,9 +116,8 @@ def card(
 
 ## How to use it
 
-{usage.rstrip() or how_to(tag, task)}
+{usage.rstrip() or how_to(tag, task)}{needs_plugin(task)}
 
-{needs_plugin(task)}\
 ## Data and languages
 
 Languages: {", ".join(about.languages) or "not stated"}. \
@@ -164,8 +163,8 @@ def needs_plugin(task: Task) -> str:
     if not type(task).__module__.startswith(PLUGIN):
         return ""
     return (
-        f"The objective `{task.name}` is a plug-in: both commands of unitk also need "
-        "`--user-dir DIR`, the folder of its file.\n\n"
+        f"\n\nThe objective `{task.name}` is a plug-in: both commands of unitk also need "
+        "`--user-dir DIR`, the folder of its file."
     )
 
 
