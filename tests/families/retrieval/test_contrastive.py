@@ -198,10 +198,11 @@ def test_what_does_not_fit_is_named(task, toy_vocab, batch, model):
 
 
 def test_a_pair_alone_is_told(toy_vocab, model, caplog):
-    """It has no negatives: its loss is 0, whatever the model says."""
+    """It has no negatives: its loss is 0, whatever the model says. Only an update tells it."""
     warn_alone.cache_clear()
     made = Contrastive(Contrastive.Config(), toy_vocab)
-    for pairs, said in ((2, 0), (1, 1), (1, 0)):
+    for pairs, training, said in ((1, False, 0), (2, True, 0), (1, True, 1), (1, True, 0)):
+        model.train(training)
         given = [made.finetune(words(4), *words(5), RNG) for _ in range(pairs)]
         loss = ContrastiveConfig().build(toy_vocab)(model, collate([given]).to("cpu"), 1, None)
         assert (float(loss.sums["pairs"].detach()) == 0) == (pairs == 1)
