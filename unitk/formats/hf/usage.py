@@ -12,6 +12,7 @@ from unitk.errors import require
 from unitk.formats.hf.families import BOTH, MODEL_TYPE, ONE_WAY, Family, class_of, kind_of
 from unitk.tasks.base import Task
 from unitk.tasks.mlm import MLM
+from unitk.training.reporting.card import how_to, pipeline_tag
 from unitk.training.saving.checkpoint import Loaded
 
 log = logging.getLogger(__name__)
@@ -65,6 +66,10 @@ tokenizer = AutoTokenizer.from_pretrained("{path}")
 model = {model}.from_pretrained("{path}", trust_remote_code=True)
 ```
 """
+PLUGIN = """\
+The objective `{name}` is a plug-in: both commands of unitk also need `--user-dir DIR`, the folder
+of its file.
+"""
 CONTINUES = " `unitk convert --task lm` writes a folder that continues texts there."
 
 
@@ -98,7 +103,11 @@ def check_sight(task: Task, family: Family) -> None:
 
 def usage(parts: Loaded) -> str:
     """How to use a model that the usual lines do not open, or not as what it is."""
-    return explain_release(parts, "this folder", ".") or _explain_sight(parts)
+    lines = explain_release(parts, "this folder", ".") or _explain_sight(parts)
+    if type(parts.task).__module__.startswith(registry.PLUGIN):
+        lines = lines or how_to(pipeline_tag(parts), parts.task)
+        lines = f"{lines.rstrip()}\n\n{PLUGIN.format(name=parts.task.name)}"
+    return lines
 
 
 def explain_release(parts: Loaded, folder: str, path: str) -> str:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from unitk.errors import UsageError, printable
 from unitk.files import VERSION
 from unitk.foreign import read_json
-from unitk.registry import PLUGIN
 from unitk.training.reporting.report import summary
 from unitk.training.saving.folder import holds_checkpoint
 from unitk.training.saving.state import Progress, read_state
@@ -116,7 +115,7 @@ def card(
 
 ## How to use it
 
-{usage.rstrip() or how_to(tag, task)}{needs_plugin(task)}
+{usage.rstrip() or how_to(tag, task)}
 
 ## Data and languages
 
@@ -156,16 +155,6 @@ def pipeline_tag(loaded: Loaded) -> str:
     if loaded.task.protocol is None:
         return "fill-mask"
     return "text2text-generation" if len(loaded.model.towers) > 1 else "text-generation"
-
-
-def needs_plugin(task: Task) -> str:
-    """A paragraph about the option that commands of unitk need where the task is a plug-in's."""
-    if not type(task).__module__.startswith(PLUGIN):
-        return ""
-    return (
-        f"\n\nThe objective `{task.name}` is a plug-in: both commands of unitk also need "
-        "`--user-dir DIR`, the folder of its file."
-    )
 
 
 def how_to(tag: str, task: Task) -> str:
