@@ -242,3 +242,19 @@ def test_a_module_trains_them_when_asked(gpt):
     assert torch.equal(without[:, : len(GPT)], logits[:, : len(GPT)])
     module.loss(SOURCES).backward()
     assert (table.grad[added].abs().sum(1) > 0).all()
+
+
+def test_a_task_that_reads_a_row_which_the_file_lacks_is_refused(hf, bart, tmp_path):
+    """A language without an id, or a pseudo token: nothing could be looked up for it."""
+    model, folder = bart
+    mbart = hf.MBartForConditionalGeneration(hf.MBartConfig(**model.config.to_diff_dict()))
+    saved(mbart, BART, tmp_path)
+    with pytest.raises(UsageError, match="--task mbart.*en_XX"):
+        unitk.load(tmp_path, format="hf")
+    found = unitk.load(tmp_path, format="hf", task="bart")  # its network is a BART's
+    assert found.generate(["a b"], max_len=3)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4}
+    config = hf.BertConfig(vocab_size=len(BART), intermediate_size=48, **sizes)
+    saved(hf.BertForMaskedLM(config), BART, tmp_path / "bert")
+    with pytest.raises(UsageError, match=r"--task pmlm.*\[P\]"):
+        unitk.load(tmp_path / "bert", format="hf", task="pmlm")

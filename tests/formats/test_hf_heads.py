@@ -1,5 +1,6 @@
 """Fine-tuned models of Hugging Face come in and go out with equal logits, losses and tensors."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import torch
 from rounding import assert_near
 from safetensors.torch import load_file
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
 
 import unitk
 from unitk.errors import CheckpointError, UsageError
@@ -20,6 +22,7 @@ from unitk.slots import collate
 from unitk.training.saving.checkpoint import Loaded, load
 from unitk.vocab.open import open_vocab
 
+from .conftest import WORDS
 from .test_hf import (
     BART,
     BERT,
@@ -426,3 +429,52 @@ def test_labels_may_be_numbers(kit, make, tmp_path):
     edit(there, "config.json", lambda config: config.update(id2label=stars))
     task = load(kit.to_unitk("hf", there, tmp_path / "ours")).task
     assert task.trained.labels == ("5", "3", "1")
+
+
+FRAMES = ["$A", "[CLS] $A", "[SEP] $A", "$A [SEP]", "[CLS] $A [SEP]"]
+
+
+def put_around(folder, frame, classes=("[CLS]", "[SEP]")):
+    """Write a tokenizer of the words, which puts symbols around a text."""
+    words = [*WORDS, *(name for name in classes if name not in WORDS)]
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, "[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens([AddedToken(name) for name in (*WORDS[:5], *classes)])
+    ids = [(name, words.index(name)) for name in classes]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=frame, pair=f"{frame} $B:1", special_tokens=ids
+    )
+    tokenizer.save(str(folder / "tokenizer.json"))
+    names = {f"{role}_token": f"[{role.upper()}]" for role in ("pad", "unk", "cls", "sep", "mask")}
+    about = {"tokenizer_class": "PreTrainedTokenizerFast", **names}
+    (folder / "tokenizer_config.json").write_text(json.dumps(about))
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+@pytest.mark.parametrize("family", ["gpt2", "gpt", "llama", "modernbert_decoder"])
+def test_what_a_tokenizer_puts_around_a_text_is_read(hf, make, family, frame):
+    """By heads of decoders: the symbols are in the text, and the last one may be what is read."""
+    model, there = make(family, "classify")
+    (there / "vocab.txt").unlink()
+    put_around(there, frame)
+    texts = ["w1 w2 w3", "w7 w7"]
+    tokenizer = hf.AutoTokenizer.from_pretrained(there)
+    for text, found in zip(texts, unitk.load(there, format="hf").predict(texts), strict=True):
+        with torch.no_grad():
+            rows = model.eval()(torch.tensor([tokenizer(text)["input_ids"]])).logits.softmax(1)
+        assert found["label"] == LABELS[int(rows.argmax())]
+        assert found["probability"] == pytest.approx(float(rows.max()), rel=1e-4)
+
+
+@pytest.mark.parametrize(("frame", "opening"), [("$A", "sep"), ("[CLS] $A", "cls")])
+def test_a_gpt2_reads_the_symbol_of_a_tokenizer_of_its_own(hf, tmp_path, frame, opening):
+    hf.GPT2LMHeadModel(hf.GPT2Config(**GPT)).save_pretrained(tmp_path)
+    put_around(tmp_path, frame)
+    assert unitk.load(tmp_path, format="hf").task.config.opening == opening
+
+
+def test_a_symbol_that_no_opening_has_is_named(hf, tmp_path, caplog):
+    hf.GPT2LMHeadModel(hf.GPT2Config(**{**GPT, "vocab_size": 61})).save_pretrained(tmp_path)
+    put_around(tmp_path, "<lang> $A", ["<lang>"])
+    assert unitk.load(tmp_path, format="hf").task.config.opening == "sep"
+    assert "<lang>" in caplog.text

@@ -102,6 +102,14 @@ def byte_bpe(folder):
     return open_vocab(folder)
 
 
+def dropped(folder):
+    """Pieces of bytes whose file leaves merges out by chance, which unitk never does."""
+    data = json.loads(byte_bpe(folder).model.data)
+    data["model"]["dropout"] = 0.5
+    (folder / "tokenizer.json").write_text(json.dumps(data))
+    return open_vocab(folder / "tokenizer.json")
+
+
 def listed(name, joint=""):
     def made(folder):
         words = {word + joint * (i % 2) for line in LINES for i, word in enumerate(line.split())}
@@ -126,6 +134,7 @@ VOCABS = {
     "lowercased": with_own_pieces(Lowercased),
     "wordpiece": wordpiece,
     "byte_bpe": byte_bpe,
+    "dropout": dropped,
     "fairseq": listed("dict.txt"),
     "fairseq_joints": listed("dict.txt", "@@"),
     "words": listed("some.words"),

@@ -206,6 +206,8 @@ def build_stored(stored: StoredModel, given: Settings) -> Loaded:
     task = untrained.with_trained(labels=stored.labels, **stored.trained)
     _begin_segments(task, state, arch.num_segments)
     stored.check(task)
+    lacking = ", ".join(task.virtual[arch.num_virtual :])
+    require(not lacking, f"--task {task.name}: {stored.path} has no row for {lacking}")
     sizes = dict.fromkeys(ROWS, len(target_vocab))
     if ENCODER in state:
         task = _with_source_vocab(task, target_vocab, stored, state)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -227,7 +228,11 @@ UNDELIMITED = {"delimiter": "off"}
 
 
 def decoder_opening(model_folder: ModelFolder) -> dict[str, str]:
-    """The `--task.opening` of a decoder, by what its tokenizer.json puts before a text."""
+    """The `--task.opening` of a decoder, by what its tokenizer.json puts before a text.
+
+    With the [SEP] that it puts after one, `--task.delimiter` for the heads of its classes, which
+    read the last token that does not pad.
+    """
     file = model_folder.path / "tokenizer.json"
     vocab = model_folder.vocab
     if vocab is None or not file.exists():
@@ -237,10 +242,13 @@ def decoder_opening(model_folder: ModelFolder) -> dict[str, str]:
     tokenizer = Tokenizer.from_buffer(open_vocab(file).model.data)  # it names a damaged file
     words = tokenizer.encode("a", add_special_tokens=False).ids
     ids = tokenizer.encode("a", add_special_tokens=True).ids
-    # a symbol after the text tells nothing of what is in front
-    if ids[: len(words)] == words:
-        return {"opening": "none"}
-    return {"opening": {vocab.cls: "cls", vocab.sep: "sep"}.get(ids[0], "none")}
+    front = tuple(takewhile(lambda index: index not in words, ids))
+    known = {(): "none", (vocab.cls,): "cls", (vocab.sep,): "sep"}
+    if front not in known:
+        symbols = " ".join(vocab.pieces(front))
+        log.warning("%s puts %s before a text, which no --task.opening has", file, symbols)
+    ends = ids[-1] == vocab.sep != model_folder.declared.get("pad_token_id")
+    return {"opening": known.get(front, "none")} | ({"delimiter": "on"} if ends else {})
 
 
 def _is_endless(stated: Mapping[str, Any], task: Task, file: Path) -> list[str]:

@@ -88,7 +88,10 @@ def detect_task(family: Family, checkpoint: Checkpoint, folder_options: Mapping[
         head = head_of_problem(declared, named[0], size, where)
     task = {"class": "classify", "classes": "multi_label"}.get(head, head)
     labels = label_names(declared, size, where) if head in ("class", "classes", "tag") else ()
-    around = ",".join(f"{name}={text}" for name, text in {**options, **family.laid}.items())
+    # what a decoder's tokenizer puts around a text is read; what a seq2seq model begins with is not
+    around_texts = folder_options if family.task == "lm" else {}
+    laid = {**options, **family.laid, **around_texts}
+    around = ",".join(f"{name}={text}" for name, text in laid.items())
     layout = f"{family.task}:{around}"
     options = {"layout": layout.rstrip(":"), "separators": str(family.separators)}
     if family.task == "lm" and ending != DOUBLE:

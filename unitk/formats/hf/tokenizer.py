@@ -144,7 +144,11 @@ def _spec_of(model: Any) -> dict[str, Any] | None:
         return _sentencepiece(model)
     if isinstance(model, WordList):
         return _words(model)
-    return dict(json.loads(model.data)) if isinstance(model, Tokenizers) else None
+    if not isinstance(model, Tokenizers):
+        return None
+    spec: dict[str, Any] = json.loads(model.data)
+    spec["model"].pop("dropout", None)  # unitk's ids of a text are always the same
+    return spec
 
 
 def _added_entries(

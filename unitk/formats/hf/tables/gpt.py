@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from unitk.errors import require
-from unitk.formats.hf.families import DOUBLE, SLOTS, TEXTS, Changes, Checkpoint, Family
+from unitk.formats.hf.families import (
+    DOUBLE,
+    SLOTS,
+    TEXTS,
+    Changes,
+    Checkpoint,
+    Family,
+    ModelFolder,
+)
 from unitk.formats.hf.generation import ALONE, UNDELIMITED, decoder_opening
 from unitk.formats.hf.layers import BASE, SHARE, ropes, rotary, rotary_entries
 from unitk.formats.names import BY_HEAD, TURNED, Layout, layer, prefix_names
@@ -102,6 +110,12 @@ def _neox_entries(config: ModelConfig) -> Changes:
     return older | length | {"rope_parameters": rotary_entries(config)}
 
 
+def _gpt2_opening(model_folder: ModelFolder) -> dict[str, str]:
+    """What a tokenizer of its own puts before a text; GPT-2's puts nothing there."""
+    own = decoder_opening(model_folder)
+    return {name: text for name, text in own.items() if text != "none"}
+
+
 register("model_type", "gpt2")(
     Family(
         about="GPT-2",
@@ -121,6 +135,7 @@ register("model_type", "gpt2")(
         entries=lambda config: {"embd_pdrop": config.dropout},
         options={"opening": "sep"},
         laid=ALONE,
+        folder_options=_gpt2_opening,
         fits=lambda config, arch: config.norm_first,
     )
 )
@@ -139,6 +154,7 @@ register("model_type", "openai-gpt")(
         entries=_gpt_entries,
         options={"opening": "none", "ends": "off"},
         laid=ALONE,
+        folder_options=decoder_opening,
         fits=lambda config, arch: (
             not (config.norm_first or config.embedding_norm or config.layer_groups)
         ),

@@ -16,7 +16,7 @@ from unitk.formats.hf.families import (
     Checkpoint,
     Family,
 )
-from unitk.formats.hf.generation import ALONE
+from unitk.formats.hf.generation import ALONE, decoder_opening
 from unitk.formats.hf.layers import (
     FULL,
     SLIDING,
@@ -183,6 +183,7 @@ register("model_type", "modernbert-decoder")(
         ),
         options={"opening": "cls"},
         laid=ALONE,
+        folder_options=decoder_opening,
         complete=partial(complete, head="lm_head", itself=1),
         entries=partial(entries, itself=1),
         outputs=("head.", "decoder."),
