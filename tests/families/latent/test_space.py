@@ -11,6 +11,7 @@ from unitk import registry
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.generator import Generator
 from unitk.errors import DataError, NonFiniteError, UsageError
+from unitk.families.latent.space.config import Interpolate
 from unitk.families.latent.space.geometry import path
 from unitk.families.latent.space.points import LatentSpace
 from unitk.slots import collate
@@ -54,6 +55,32 @@ def test_no_batch_changes_where_a_text_lies(space, latents):
 
 def test_one_string_is_one_text(space, latents):
     assert_near(space.encode(LINES[0]).mean, latents.mean[:1])
+
+
+@pytest.mark.parametrize(
+    "idle",
+    [
+        {"order": "random"},
+        {"steps": 3},
+        {"block_length": 4},
+        {"rerank": "on"},
+        {"avoid_part": 1},
+        {"max_source_len": 4},
+        {"extract": True},
+        {"capture": "on"},
+    ],
+    ids=lambda given: next(iter(given)),
+)
+def test_options_that_a_point_makes_idle_are_refused(space, latents, idle):
+    """As `unitk generate` refuses those that a task makes idle."""
+    name = next(iter(idle)).replace("_", "-")
+    with pytest.raises(UsageError, match=f"--{name} .*has .* effect"):
+        space.decode(latents.mean[:1], beam=1, max_len=4, **idle)
+
+
+def test_steps_of_a_path_are_none_of_diffusion(space, latents):
+    options = Interpolate(checkpoint="x", beam=1, max_len=4, steps=3)
+    assert len(space.decode(latents.mean[:1], options)) == 1
 
 
 def test_no_texts_have_no_latents(space):

@@ -25,6 +25,7 @@ from unitk.decoding.config import GenerateConfig, make_config, slope
 from unitk.decoding.constraints.base import Constraint, Constraints, word_rules
 from unitk.decoding.constraints.searches import OnStep
 from unitk.decoding.decode import generate
+from unitk.decoding.drivers import DIFFUSION
 from unitk.decoding.fit import batch_prompts, lay_out_to_fit, measure_overrun, search_protocol
 from unitk.decoding.texts.outputs import Output
 from unitk.decoding.texts.sentences import choose_outputs
@@ -137,10 +138,7 @@ class LatentSpace:
         `on_step` follows the steps of the search.
         """
         config = make_config(GenerateConfig, options) if config is None else config
-        config.idle("has no effect: a point has no source", "key_phrases", "extract")
-        for name in ("min_len", "max_len"):
-            follows = slope(getattr(config, name)) > 0
-            require(not follows, f"{flag(name)} must be a number: a point has no source to follow")
+        _check_options(config, self.weight.device)
         whole = self.task.prompt([np.empty(0, np.int64)])
         prompt = replace(whole, towers={"dec": whole.towers["dec"]})
         sized = Constraint().with_lengths(config, 0)
@@ -185,3 +183,18 @@ class LatentSpace:
                 "--truncate shortens it"
             )
         return prompt
+
+
+def _check_options(config: GenerateConfig, device: torch.device) -> None:
+    """Refuse options of generation that do nothing where a point is written as a text."""
+    sourced = "key_phrases", "extract", "avoid_part", "max_source_len"
+    config.idle("has no effect: a point has no source", *sourced)
+    for name in ("min_len", "max_len"):
+        follows = slope(getattr(config, name)) > 0
+        require(not follows, f"{flag(name)} must be a number: a point has no source to follow")
+    own = type(config).steps != GenerateConfig.steps  # those of `interpolate` and `traverse`
+    names = [name for name in DIFFUSION if not (own and name == "steps")]
+    config.idle("has no effect: an autoencoder does not diffuse", *names)
+    config.idle("has no effect without blanks", "rerank")
+    on_gpu = device.type == "cuda"
+    require(on_gpu or config.capture != "on", "--capture on has an effect on a GPU only")
