@@ -134,6 +134,8 @@ def check_unitk(words: list[str]) -> None:
         find_verb(verb)(rest)
 
 
+GROUPS = "analyse", "latent"
+"""The verbs whose first word names one of their own."""
 ALL = [block for page in PAGES for block in blocks(page.read_text(), str(page.relative_to(ROOT)))]
 
 
@@ -151,15 +153,18 @@ def test_commands_exist(page, only_parse):
 @pytest.mark.parametrize(
     "verb",
     [
-        *(verb for verb in verb_names() if verb not in ("analyse", "latent")),
-        *(f"analyse {verb}" for verb in find_verb("analyse").verbs),
+        *(verb for verb in verb_names() if verb not in GROUPS),
+        *(f"{group} {verb}" for group in GROUPS for verb in find_verb(group).verbs),
     ],
 )
-def test_every_help_page_has_examples_that_work(verb, only_parse, capsys):
+def test_every_help_page_has_examples_that_work(verb, only_parse, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
     name, *rest = verb.split()
     with suppress(SystemExit):
         find_verb(name)([*rest, "--help"])
-    lines = re.findall(rf"^ +(unitk {verb}(?: .*)?)$", capsys.readouterr().out, re.M)
+    page = capsys.readouterr().out
+    assert not [line for line in page.splitlines() if len(line) > 80]
+    lines = re.findall(rf"^ +(unitk {verb}(?: .*)?)$", page, re.M)
     assert lines
     for line in lines:
         assert len(line) <= 78

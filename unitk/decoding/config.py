@@ -156,7 +156,7 @@ class SamplingConfig(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class DiffusionConfig(Checked):
-    """Diffusion: [MASK]s are filled in several passes; --max-len of them follow a source."""
+    """Diffusion: several passes fill [MASK]s; --max-len of them follow a source."""
 
     steps: Positive | None = None
     """Passes over the tokens of a block, each of which fixes some. Default: one for each token."""

@@ -21,8 +21,8 @@ class Options:
     data-bin. See docs/interop.md.
 
     unitk fairseq-plugin --dest objectives
-    fairseq-train DATA --user-dir objectives --task unitk_lm --arch unitk_gpt2_small
-        --criterion unitk --unitk-options 'block-size=128' --max-tokens 8192 ...
+    fairseq-train DATA --user-dir objectives --task unitk_lm --criterion unitk
+        --arch unitk_gpt2_small --unitk-options 'block-size=128' ...
     """
 
     dest: Path

@@ -51,8 +51,8 @@ def help_page(
             lines += ["", *filter(None, [heading])]
             lines += _table([rows[name] for name in names], width, left, brief)
     if components is None:
-        known = textwrap.fill(", ".join(registry.names("task")), width, initial_indent="  ")
-        lines += ["", "--task NAME chooses the objective:", known.replace("\n", "\n  ")]
+        known = textwrap.fill(", ".join(registry.names("task")), width - 2)
+        lines += ["", "--task NAME chooses the objective:", textwrap.indent(known, "  ")]
         lines += [f"`unitk {verb} --task NAME --help` adds its options."]
     else:
         lines += _component_pages(components, width)

@@ -19,8 +19,9 @@ MODEL, CONFIG = "model", "config"  # no kinds of components: checkpoints, files 
 class Options:
     """List registered names (tasks, architectures and so on), bundled models and configurations.
 
-    Heads, formats, model types of transformers, measures, drivers, estimators, checks and routes
-    (addresses of the server) are listed only if KIND names them, because that imports torch.
+    Heads, formats, model types of transformers, measures, drivers, estimators,
+    checks and routes (addresses of the server) are listed only if KIND names
+    them, because that imports torch.
 
     unitk list arch
     """

@@ -50,8 +50,8 @@ Treebank = Literal["hypotheses", "references"]
 class Options:
     """Score texts (BLEU, ROUGE, METEOR, chrF) or labels (accuracy, F1, correlation).
 
-    Files have a text or a label a line, or are tables (json, csv, tsv, parquet). References may be
-    SQuAD json. Texts may be corpus folders of pairs.
+    Files have a text or a label a line, or are tables (json, csv, tsv, parquet).
+    References may be SQuAD json. Texts may be corpus folders of pairs.
 
     unitk score --metric bleu,rouge --hypotheses out.txt --references wanted.txt
     unitk score --metric class --hypotheses labels.jsonl --references dev.tsv

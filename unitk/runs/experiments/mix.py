@@ -65,9 +65,10 @@ log = logging.getLogger(__name__)
 class Options(Checked):
     """Find the shares in which objectives are mixed, and train with them.
 
-    Mixtures are compared at 1 / N of the updates, on 1 / N of the texts. The one that is found, and
-    each objective alone, are trained once on all texts. What follows -- is a `unitk train`
-    with --max-steps, without --task NAME and --save-dir. The same command goes on after a stop.
+    Mixtures are compared at 1 / N of the updates, on 1 / N of the texts. The one
+    that is found, and each objective alone, are trained once on all texts. What
+    follows -- is a `unitk train` with --max-steps, without --task NAME and
+    --save-dir. The same command goes on after a stop.
 
     unitk mix --tasks lm,glm_infill --save-dir m -- --data d --max-steps 8000
     """

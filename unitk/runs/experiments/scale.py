@@ -58,8 +58,8 @@ log = logging.getLogger(__name__)
 class Options(Checked):
     """Train a ladder of sizes and budgets, fit the law of the losses, and test it on a larger rung.
 
-    What follows -- is a `unitk train` without --save-dir and length. A measured plan comes
-    first. The same command goes on after a stop.
+    What follows -- is a `unitk train` without --save-dir and length. A measured
+    plan comes first. The same command goes on after a stop.
 
     unitk scale --sizes 64x2,96x3,128x4 --tokens 1M,2M,4M --save-dir s -- --data d
     """

@@ -44,7 +44,8 @@ log = logging.getLogger(__name__)
 class Options(Checked):
     """Train runs over lists and ranges of options and compare their validations.
 
-    What follows -- is a `unitk train` without --save-dir. The same command goes on after a stop.
+    What follows -- is a `unitk train` without --save-dir. The same command goes
+    on after a stop.
 
     unitk sweep --over lr=.01,.02 --save-dir s -- --task lm --data d --max-steps 9
     """

@@ -32,7 +32,10 @@ class Decoding(Written, GenerateConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class Encode(Written):
-    """Write the latents of texts, a row of numbers for each."""
+    """Write the latents of texts, a row of numbers for each.
+
+    unitk latent encode --input texts.txt --output latents.tsv --checkpoint vae
+    """
 
     feature: Feature = "mean"
     """mean: the most likely latent; std: its uncertainty; kl: nats that each dimension holds about
@@ -42,7 +45,11 @@ class Encode(Written):
 @dataclass(frozen=True, kw_only=True)
 class Sample(Decoding):
     """Write random texts: from the prior, from the posteriors of given texts, or from the latents
-    of the texts of a label."""
+    of the texts of a label.
+
+    unitk latent sample --count 20 --spread 0.8 --checkpoint vae
+    unitk latent sample --among labelled.txt --label question --checkpoint vae
+    """
 
     count: Annotated[int, Bound(1, 100_000)] = 10
     """Latents to draw, for each text if texts are given."""
@@ -58,13 +65,19 @@ class Sample(Decoding):
 
 @dataclass(frozen=True, kw_only=True)
 class Reconstruct(Decoding):
-    """Encode texts and decode their most likely latents, as `unitk generate` does."""
+    """Encode texts and decode their most likely latents: as `unitk generate` does.
+
+    unitk latent reconstruct "she lives next door ." --checkpoint vae
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Interpolate(Decoding):
     """Write the texts on a path between two texts. A file has the two texts of a path on a line,
-    with a tab between them."""
+    with a tab between them.
+
+    unitk latent interpolate "he is ill ." "who are you ?" --checkpoint vae
+    """
 
     steps: Annotated[int, Bound(2, 10_000)] = 9
     """Points on the path, both ends included."""
@@ -93,13 +106,19 @@ class Moved(Decoding):
 @dataclass(frozen=True, kw_only=True)
 class Analogy(Moved):
     """Write what is to C as B is to A: decode the latent of C + degree (B - A). A line of a file
-    has the texts A, B and C, with tabs between them."""
+    has the texts A, B and C, with tabs between them.
+
+    unitk latent analogy "he ran ." "he runs ." "she ate ." --checkpoint vae
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Restyle(Moved):
     """Write a text in the style of another label: decode its latent + degree (TO - FROM), the mean
-    latents of the texts of two labels."""
+    latents of the texts of two labels.
+
+    unitk latent restyle "hi ." --among l.txt --from a --to b --checkpoint vae
+    """
 
     among: Path
     """Labelled texts, one a line with a tab before the label, or json-lines (fields source and
@@ -112,7 +131,10 @@ class Restyle(Moved):
 
 @dataclass(frozen=True, kw_only=True)
 class Traverse(Decoding):
-    """Move one dimension of the latent of a text and decode each value."""
+    """Move one dimension of the latent of a text. Each value is decoded.
+
+    unitk latent traverse "he is a teacher ." --active 2 --checkpoint vae
+    """
 
     dimension: tuple[int, ...] = ()
     """Dimensions to move, counted from 0. Default: the --active ones."""
@@ -127,7 +149,10 @@ class Traverse(Decoding):
 
 @dataclass(frozen=True, kw_only=True)
 class Neighbors(Written):
-    """Find the texts of a file whose latents are nearest to those of given texts."""
+    """Find the texts of a file that are nearest to given texts: by their latents.
+
+    unitk latent neighbors "he is ill ." --among texts.txt --checkpoint vae
+    """
 
     among: Path
     """File of texts to search, one a line, or json-lines (field source)."""
@@ -140,7 +165,10 @@ class Neighbors(Written):
 @dataclass(frozen=True, kw_only=True)
 class Plot(Answering):
     """Draw the latents of texts. In a file, labels may follow the texts, after a tab or as field
-    target. Labels are drawn as colours."""
+    target. Labels are drawn as colours.
+
+    unitk latent plot --input labelled.txt --output latent.png --checkpoint vae
+    """
 
     output: Path = Path("latent.png")
     """Image file: .png, .svg or .pdf."""
@@ -163,8 +191,11 @@ class Plot(Answering):
 
 @dataclass(frozen=True, kw_only=True)
 class Probe(Written):
-    """Measure the accuracy of a linear classifier on features of few labelled texts. In the files a
-    label follows each text, after a tab or as field target."""
+    """Measure a linear classifier on features of few labelled texts: its accuracy. In the files a
+    label follows each text, after a tab or as field target.
+
+    unitk latent probe --input labelled.txt --test test.txt --checkpoint vae
+    """
 
     test: Path
     """Labelled texts to measure accuracy on. --input holds the texts to learn from."""
