@@ -22,7 +22,7 @@ from unitk.families.distillation.criterion import (
     score_distance,
     teacher_divergence,
 )
-from unitk.slots import Example, collate, lm, stay
+from unitk.slots import Ask, Example, collate, lm, stay
 
 V = 60
 
@@ -67,6 +67,29 @@ def test_outputs_are_compared_at_a_temperature_by_hand():
     assert_near(loss.sums["lm"], 0.25 * hard + 3 * soft)
     assert_near(loss.parts["lm/teacher"], soft)
     assert_near(loss.parts["lm/nll"], hard)
+
+
+@pytest.mark.parametrize("classes", [3, 4])
+def test_logits_of_several_classes_are_compared_by_hand(classes):
+    """There are three texts, so that three classes would hide a price of the wrong axis."""
+    heads = (head := f"classes:kinds:{classes}",)
+    teacher, model = (network(seed=seed, heads=heads) for seed in (1, 2))
+    label, place = np.ones((1, classes), np.float32), np.zeros((1, 1), np.int64)
+    ask = Ask("kinds", head[:-2], "x", place, label, np.ones(1, np.float32))
+    texts = (stay(np.arange(5, 5 + n), np.arange(n)) for n in (3, 5, 4))
+    batch = collate([[Example({"x": text}, [ask])] for text in texts]).to("cpu")
+    batch.asks["kinds"].weight[:] = torch.tensor([0.5, 1.0, 2.0])
+    _, loss = learn(teacher, model, batch, logits_weight=1.0, labels_weight=0.0)
+    apart = model.output(batch, batch.asks["kinds"]) - teacher.output(batch, batch.asks["kinds"])
+    assert_near(loss.sums["kinds"], (apart.square().mean(1) * torch.tensor([0.5, 1, 2])).sum())
+
+
+def test_a_batch_that_asks_for_nothing_has_no_loss():
+    batch = batch_of()
+    ask = batch.asks["lm"]
+    none = replace(ask, rows=ask.rows[:0], label=ask.label[:0], weight=ask.weight[:0])
+    _, loss = learn(network(), network(seed=2), replace(batch, asks={"lm": none}))
+    assert loss.sums["lm"].item() == 0
 
 
 def test_without_a_teacher_s_weight_the_gradient_is_that_of_the_labels():

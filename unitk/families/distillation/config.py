@@ -30,7 +30,8 @@ class DistillConfig(Checked):
     """Weight of the loss of the labels."""
     logits_weight: Weight = 0.5
     """Weight of the divergence of the outputs from the teacher's (Hinton et al. 2015, arXiv
-    1503.02531). Of numbers, the weight of the squared difference."""
+    1503.02531). Of numbers, and of the logits of several classes a text (multi_label), the weight
+    of the squared difference."""
     temperature: Above = 2.0
     """Number that divides the logits of both models before their softmax. The divergence is
     multiplied by its square, so that the gradient keeps its size (section 2)."""

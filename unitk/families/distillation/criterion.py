@@ -162,11 +162,12 @@ class Distillation:
                     f"{target_shape}"
                 )
             head = model.heads.get(ask.head)
-            # numbers have no distribution
+            # numbers have no distribution, nor have the logits of several classes one
             if isinstance(head, Categorical):
                 soft_K = teacher_divergence(output, target, self.config.temperature)
             else:
-                soft_K = (output - target).square()
+                soft = (output - target).float().square()
+                soft_K = soft if soft.dim() == 1 else soft.mean(1)
             # after the divergence, as the terms may overwrite the output
             terms = head.terms(output.clone(), label, price_K)
             return [terms.loss, price_K * soft_K, terms.nll, terms.correct]
@@ -175,7 +176,8 @@ class Distillation:
         count = len(ask.label)
         size = compare.CHUNK
         run = chunk if count <= size else partial(recompute, chunk)
-        chunks = [slice(i, i + size) for i in range(0, count, size)]
+        # one at least, as a batch of texts of one token asks for nothing
+        chunks = [slice(i, i + size) for i in range(0, max(count, 1), size)]
         terms_of_chunks = [
             run(asked.chunk(i), teacher_asked.chunk(i), ask.label[i], ask.weight[i]) for i in chunks
         ]
