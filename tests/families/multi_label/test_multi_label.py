@@ -58,6 +58,13 @@ def test_the_loss_is_the_mean_of_logistic_losses():
     assert mean.flatten().tolist() == pytest.approx([0.5] * 6)
 
 
+def test_models_that_are_sure_agree_on_finite_logits():
+    logits = torch.tensor([[[20.0, -120.0, 3.0]], [[25.0, -110.0, 1.0]]])
+    yes, no = ((sign * logits.double()).sigmoid().mean(0).log() for sign in (1, -1))
+    mean = ClassesHead(ModelConfig(), 10, 3).mean([*logits])
+    assert mean[0].tolist() == pytest.approx((yes - no)[0].tolist(), rel=1e-5)
+
+
 @pytest.mark.slow
 def test_sets_are_learnt_predicted_and_scored(corpus, tmp_path):
     words = f"--task multi_label --arch bert_tiny --data {corpus / 'data'} --max-steps 60"

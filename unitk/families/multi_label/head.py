@@ -34,4 +34,7 @@ class ClassesHead(Pooled):
 
     def mean(self, outputs: Sequence[Tensor]) -> Tensor:
         """The log-odds of the mean of the models' probabilities."""
-        return torch.stack([logits.float().sigmoid() for logits in outputs]).mean(0).logit()
+        logits = torch.stack([*outputs]).float()
+        # not of the mean itself, which is 1 in fp32 where all models are sure
+        yes, no = (F.logsigmoid(sign * logits).logsumexp(0) for sign in (1, -1))
+        return yes - no
