@@ -218,6 +218,19 @@ def test_a_mistake_after_the_answer_is_no_traceback(served, caplog):
     assert not caplog.records
 
 
+def test_a_message_that_is_counted_keeps_its_signs(caplog, monkeypatch):
+    caplog.handler.addFilter(quiet := OnceAMinute())
+    try:
+        for _ in range(3):
+            logging.getLogger("other").warning("%d %% of it", 5)
+        monkeypatch.setattr(OnceAMinute, "SECONDS", 0.0)
+        logging.getLogger("other").warning("%d %% of it", 5)
+        shown = [one.getMessage() for one in caplog.records]
+        assert shown == ["5 % of it", "5 % of it (and 2 more like it)"]
+    finally:
+        caplog.handler.removeFilter(quiet)
+
+
 def test_too_few_descriptors_are_a_line_a_minute(caplog, monkeypatch):
     caplog.handler.addFilter(quiet := OnceAMinute())
     server = listener(None, Limits(max_connections=100))

@@ -266,6 +266,6 @@ class OnceAMinute(logging.Filter):
             self._seen.clear()
         self._seen[key] = now, 0
         if dropped:
-            record.msg = f"{record.getMessage()} (and {dropped:,} more like it)".replace("%", "%%")
+            record.msg = f"{record.getMessage()} (and {dropped:,} more like it)"
             record.args = ()
         return True
