@@ -161,6 +161,20 @@ def test_a_source_that_comes_twice_is_not_told_from_itself(task, model, toy_voca
     assert_near(both, there / 2)  # the other direction has nothing to tell
 
 
+def test_an_empty_source_is_no_negative(model, toy_vocab):
+    task = Contrastive(Contrastive.Config(), toy_vocab)
+    [a, b, one, two, three] = words(4, 3, 5, 6, 2)
+    empty = packed(task, [([a], one), ([b], two), ([a[:0]], three)])
+    criterion = ContrastiveConfig(symmetric=True).build(toy_vocab)
+    key = empty.inputs["key"][::2]
+    scores = criterion.scores(criterion.vectors(model(empty)[0], empty), key)
+    there = F.cross_entropy(scores, torch.arange(3), reduction="sum")
+    # in the other direction the first two targets have two sources, and the third has three
+    back = F.cross_entropy(scores.mT[:2, :2], torch.arange(2), reduction="sum")
+    back += F.cross_entropy(scores.mT[2:], torch.tensor([2]))
+    assert_near(criterion(model, empty, 0, 1).sums["pairs"], (there + back) / 2)
+
+
 def test_texts_that_say_nothing_of_each_other_have_the_loss_of_a_guess(batch, model, toy_vocab):
     loss = ContrastiveConfig(temperature=1e6).build(toy_vocab)(model, batch, 0, 1)
     assert loss.sums["pairs"].item() == pytest.approx(4 * math.log(8), rel=1e-5)

@@ -92,10 +92,12 @@ class Contrast:
         loss = F.cross_entropy(scores_EM, label_E, reduction="sum")
         if not self.config.symmetric:
             return loss
-        # hard negatives are of no source; equal sources are none of each other's targets
+        # hard negatives are of no source; equal sources are none of each other's targets, and an
+        # empty one is none of any
         source_E = key_ED[:, 0]
         own_E = torch.arange(len(label_E), device=label_E.device)
-        same_EE = (source_E == source_E[:, None]) & (own_E != own_E[:, None])
+        same_EE = (source_E == source_E[:, None]) | (source_E == 0)
+        same_EE &= own_E != own_E[:, None]
         back_EE = scores_EM[:, label_E].mT.masked_fill(same_EE, -torch.inf)
         return (loss + F.cross_entropy(back_EE, own_E, reduction="sum")) / 2
 
