@@ -13,6 +13,7 @@ from scipy.stats import chisquare
 
 from unitk import registry
 from unitk.criterions.cross_entropy import CrossEntropy
+from unitk.data.batching import zero_weights
 from unitk.data.cuts import Text
 from unitk.errors import UsageError
 from unitk.families.adaptive.config import COUNT, DIFFICULTY, DRAW
@@ -120,6 +121,13 @@ def test_weights_follow_what_is_predicted_wrongly(toy_vocab):
     assert head.weight[7].item() == pytest.approx(0.2 + 0.8 * six)
     assert head.weight[9].item() == pytest.approx(0.2 + 0.8 * two)
     assert head.weight[11].item() == pytest.approx(0.2 + 0.8 * none)
+
+
+def test_a_rank_without_texts_learns_nothing_of_those_that_it_reads(toy_vocab):
+    _, batch = batch_of(task(toy_vocab), toy_vocab)
+    own = criterion()
+    own(model_of(toy_vocab).train(), zero_weights(batch), 0, 1)
+    assert own.pending is None
 
 
 def test_a_run_goes_on_as_if_it_had_not_stopped(train, curve, tmp_path):

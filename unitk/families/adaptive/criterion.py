@@ -98,7 +98,8 @@ class AdaptiveMasking:
                 loss.parts[f"{name}/nll"] = nll
             if correct is not None:
                 loss.parts[f"{name}/correct"] = correct
-            if model.training and ask.head == LM:
+            # a rank without texts computes those of others
+            if model.training and ask.head == LM and batch.num_real:
                 self.note(head, ask.label, terms.correct)
         return loss
 
