@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+from rounding import assert_near
 
+import unitk
 from unitk.errors import CheckpointError, UsageError
 from unitk.formats import settings
 from unitk.formats.hf.families import BOTH, ONE_WAY, Checkpoint, kind_of, layout_of
@@ -159,3 +161,29 @@ def test_pieces_with_other_numbers_than_the_model_are_refused(hf, kit, tmp_path,
     (tmp_path / "there" / "vocab.txt").write_text(vocab_txt.read_text())
     with pytest.raises(CheckpointError, match="bos_token_id is 0.*AutoTokenizer"):
         kit.to_unitk("hf", tmp_path / "there", tmp_path / "ours")
+
+
+@pytest.mark.parametrize(("name", "width"), [("Albert", 12), ("Albert", 32), ("Electra", 12)])
+def test_a_bare_model_with_narrow_embeddings_has_its_states(
+    hf, kit, tmp_path, vocab_txt, caplog, name, width
+):
+    """The map from its states to the words is drawn, which a warning says."""
+    torch.manual_seed(0)
+    about = SIZES | {"embedding_size": width, "intermediate_size": 48, "vocab_size": 60}
+    model = kit.perturbed(getattr(hf, f"{name}Model")(getattr(hf, f"{name}Config")(**about)))
+    model.save_pretrained(tmp_path / "there")
+    (tmp_path / "there" / "vocab.txt").write_text(vocab_txt.read_text())
+    ours = kit.to_unitk("hf", tmp_path / "there", tmp_path / "ours")
+    assert "untrained" in caplog.text
+    found = unitk.load(ours).embed(["w1 w2 w3"], pool="first")
+    there = hf.BertTokenizer.from_pretrained(tmp_path / "there")
+    with torch.no_grad():
+        states = model(**there(["w1 w2 w3"], return_tensors="pt")).last_hidden_state
+    assert_near(torch.from_numpy(found), states[:, 0])
+    back = kit.from_unitk(ours, "hf", tmp_path / "back")
+    again = type(model).from_pretrained(back).state_dict()
+    assert all(
+        torch.equal(tensor, again[key])
+        for key, tensor in model.state_dict().items()
+        if "pooler" not in key
+    )

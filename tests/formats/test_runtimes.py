@@ -22,11 +22,12 @@ from unitk.training.saving.checkpoint import Loaded
 def parts(kit, toy_vocab):
     """A small random model of a task."""
 
-    def made(arch, task):
+    def made(arch, task, **settings):
         made_from = get("task", task)
         torch.manual_seed(0)
         own = made_from(made_from.Config(), toy_vocab)
-        model = kit.perturbed(tiny(get("arch", arch)()).build(len(toy_vocab)))
+        config = replace(tiny(get("arch", arch)()), **settings)
+        model = kit.perturbed(config.build(len(toy_vocab)))
         return Loaded(model, own, {"arch": arch}, {})
 
     return made
@@ -120,6 +121,20 @@ def test_onnx_says_of_each_slot_what_the_model_says(parts, arch, tmp_path):
     wanted = Generator(own.model, own.task).logits(texts)
     for found, one in zip(outputs[0], wanted, strict=True):
         assert np.allclose(found[: len(one)], one, rtol=1e-4, atol=1e-4 * np.abs(one).max())
+
+
+@pytest.mark.parametrize("arch", ["bert_base", "roberta_base"])
+def test_onnx_has_the_states_of_a_bare_model_and_nothing_made_up(parts, arch, tmp_path):
+    pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    own = parts(arch, "mlm", head_transform=False, output_bias=False, heads=())
+    session = runtime.InferenceSession(str(written(own, "onnx", tmp_path / "t") / "model.onnx"))
+    assert [one.name for one in session.get_outputs()] == ["last_hidden_state"]
+    ids, states = states_of(own, toy_lines(1)[0])
+    read = {one.name: np.zeros((1, len(ids)), np.int64) for one in session.get_inputs()}
+    read |= {"input_ids": ids[None].astype(np.int64), "attention_mask": np.ones((1, len(ids)), int)}
+    [found] = session.run(None, read)
+    assert np.allclose(found[0], states, rtol=1e-4, atol=1e-4 * np.abs(states).max())
 
 
 def test_t5_1_1_is_not_taken(parts, tmp_path):

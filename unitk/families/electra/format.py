@@ -23,6 +23,7 @@ from unitk.formats.hf.tables.bert import (
     BERT_LAYER,
     bert_embeddings,
     bert_heads,
+    draw_word_output,
     segment_rows,
     with_missing,
 )
@@ -77,6 +78,9 @@ BOTH = Layout(
 
 def _complete(checkpoint: Checkpoint) -> Changes:
     config, tensors = checkpoint.config, checkpoint.tensors
+    apart = any(name.startswith(("generator_", "discriminator_")) for name in tensors)
+    if not apart and config.embedding_width != config.width:
+        draw_word_output(checkpoint, WORDS, TABLE)
     words = "generator_predictions.dense.weight" in tensors
     tells = "discriminator_predictions.dense.weight" in tensors
     return {

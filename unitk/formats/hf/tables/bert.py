@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from unitk.errors import CheckpointError
 from unitk.formats.hf.families import (
     BARE,
     CHOICES,
+    OUTPUTS,
     SLOTS,
     TEXTS,
     Changes,
@@ -24,6 +26,8 @@ from unitk.formats.names import Layout, Names, class_head, layer, prefix_names
 from unitk.formats.settings import check_value, keys, layers_of, sizes_of
 from unitk.models.config import ModelConfig
 from unitk.registry import register
+
+log = logging.getLogger(__name__)
 
 BERT_KEYS = keys("""
     num_layers=num_hidden_layers width=hidden_size num_heads=num_attention_heads
@@ -102,6 +106,31 @@ def masked_changes(tensors: Mapping[str, Tensor]) -> Changes:
     outputs = {"class:nsp:2": "cls.seq_relationship", "class:sop:2": "sop_classifier.classifier"}
     heads = tuple(head for head, name in outputs.items() if f"{name}.weight" in tensors)
     return {"head_transform": whole, "output_bias": whole, "heads": heads}
+
+
+def draw_word_output(checkpoint: Checkpoint, names: Mapping[str, str], table: str) -> None:
+    """Give a bare model whose `table` of words is narrow an untrained output layer, and say so.
+
+    Its states are too wide for the table. `names` has the names of that layer by unitk's.
+    """
+    config, tensors, _, where = checkpoint
+    if not config.embedding_width or any(name.startswith(tuple(OUTPUTS)) for name in tensors):
+        return
+    rows, narrow = tensors[table].shape
+    drawn = torch.randn(narrow, config.width, generator=torch.Generator().manual_seed(1))
+    dense, norm = (names[f"heads.lm.transform.{part}"] for part in ("dense", "norm"))
+    tensors[f"{dense}.weight"] = config.init_std * drawn
+    tensors[f"{norm}.weight"] = torch.ones(narrow)
+    for name, size in {f"{dense}.bias": narrow, f"{norm}.bias": narrow}.items():
+        tensors[name] = torch.zeros(size)
+    tensors[names["heads.lm.bias"]] = torch.zeros(rows)
+    log.warning("%s: the model has no output over words; the one added is untrained", where)
+
+
+def _albert(checkpoint: Checkpoint) -> Changes:
+    names = {unitk: str(name) for unitk, name in ALBERT.names.items()}
+    draw_word_output(checkpoint, names, "albert.embeddings.word_embeddings.weight")
+    return masked_changes(checkpoint.tensors)
 
 
 def bert_sizes(root: str, tensors: Mapping[str, Tensor], path: Path) -> dict[str, int]:
@@ -302,6 +331,7 @@ register("model_type", "albert")(
     Family(
         **ENCODER
         | {
+            "complete": _albert,
             "keys": {**BERT_KEYS, **keys("embedding_width=embedding_size")},
             "free": ("heads",),
         },
