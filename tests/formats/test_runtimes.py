@@ -68,6 +68,26 @@ def test_ctranslate2_scores_what_two_towers_write(parts, arch, tmp_path):
         assert np.allclose(other.log_probs, gains, rtol=1e-4, atol=1e-4)
 
 
+def test_a_second_symbol_is_the_prefix_of_a_translation(parts, tmp_path, caplog):
+    ct2 = pytest.importorskip("ctranslate2")
+    own = parts("bart_base", "seq2seq")
+    kind = type(own.task)
+    own = replace(own, task=kind(kind.Config(opening="both"), own.task.vocab))
+    folder = written(own, "ctranslate2", tmp_path / "there")
+    vocab = own.task.vocab
+    first = vocab.pieces([vocab.cls])
+    assert f"target_prefix={[first]}" in caplog.text
+    sources = toy_lines(3)
+    _, read = pieces(folder, sources)
+    ours = Generator(own.model, own.task).generate(sources, beam=1, max_len=6)
+    theirs = ct2.Translator(str(folder)).translate_batch(
+        read, target_prefix=[first] * 3, beam_size=1, max_decoding_length=7
+    )
+    for (one,), other in zip(ours, theirs, strict=True):
+        words = vocab.pieces(one.hypothesis.ids.tolist())
+        assert other.hypotheses[0][1:] == words[: len(other.hypotheses[0]) - 1]
+
+
 def test_ctranslate2_reads_on_as_gpt2_does(parts, tmp_path):
     ct2 = pytest.importorskip("ctranslate2")
     own = parts("gpt2_small", "lm")

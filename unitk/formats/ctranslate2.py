@@ -1,7 +1,8 @@
 """Export BART, T5, GPT-2 and BERT to CTranslate2, with CTranslate2's own converter.
 
 CTranslate2 takes tokens as the exported tokenizer makes them, special symbols included. It does not
-know which symbols unitk's search never writes: pass them as `suppress_sequences`.
+know which symbols unitk's search never writes: pass them as `suppress_sequences`. It begins outputs
+with one symbol: pass a second one, which a warning names, as `target_prefix`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from unitk.errors import UsageError, require
 from unitk.files import copy, create
 from unitk.formats.base import Format
 from unitk.formats.exported import hf_folder
+from unitk.formats.hf.generation import opening
 from unitk.registry import register
 from unitk.training.saving.checkpoint import Loaded
 
@@ -41,6 +43,12 @@ def write(parts: Loaded, folder: Path) -> None:
     settings = json.loads(config.read_text(encoding="utf-8"))
     settings["layer_norm_epsilon"] = parts.model.config.norm_eps  # its own default is 1e-5
     create(config, json.dumps(settings, indent=2) + "\n")
+    start = opening(parts.task) if kind in ("bart", "t5") else None
+    if further := parts.task.vocab.pieces((start or [])[1:]):
+        prefix = [further]
+        log.warning(
+            "an output begins with %s: translate texts with target_prefix=%r", *further, prefix
+        )
     if kind == "bert" and not declared["architectures"][0].endswith("ForPreTraining"):
         log.warning("the exported pooler_output is meaningless: this model has no pooler")
 
