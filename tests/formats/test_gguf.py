@@ -268,6 +268,12 @@ def test_windows_have_one_width(parts, tmp_path):
         get("format", "gguf").write(own, tmp_path)
 
 
+def test_positions_that_only_some_layers_of_llama_cpp_scale_are_named(parts, tmp_path):
+    own = parts("gemma3_tiny", layer_windows=(3, 0), rotary_factor=8.0)
+    with pytest.raises(UsageError, match="--arch.rotary-factor"):
+        get("format", "gguf").write(own, tmp_path)
+
+
 @pytest.mark.parametrize("task", ["mlm", "glm_infill", "unilm", "classify"])
 def test_a_task_that_does_not_continue_texts(task, parts, tmp_path):
     own = parts()

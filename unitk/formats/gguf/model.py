@@ -107,6 +107,11 @@ def _windows(config: ModelConfig) -> dict[str, Any]:
         "--to gguf: a gemma3 model has layers of one window, and others without "
         "(--arch.layer-windows, --arch.layer-rotary-bases)",
     )
+    require(
+        config.rotary_factor == 1,
+        "--to gguf: a gemma3 model scales no positions in layers with a window, but "
+        f"--arch.rotary-factor is {config.rotary_factor}",
+    )
     [(window, base)], [(_, wide_base)] = near, far
     return _rotary(config) | {
         "attention.sliding_window": window + 1,  # the slot itself is one of them there
