@@ -299,12 +299,19 @@ def test_all_settings_of_any_type_raise_nothing_else(tmp_path, vocab_txt, kind):
 
 
 def test_a_table_of_waves_is_not_made_of_any_size(tmp_path, kit, vocab_txt):
-    """A fairseq checkpoint with sinusoidal positions says itself how many there are."""
+    """A fairseq checkpoint with sinusoidal positions says itself how many there are.
+
+    One whose positions were learnt must have their table.
+    """
     form, _ = checkpoint(tmp_path / "there", "fairseq", open_vocab(vocab_txt))
     path = tmp_path / "there" / "checkpoint_best.pt"
     found = torch.load(path, weights_only=False)
     for side in ("encoder", "decoder"):
         found["model"].pop(f"{side}.embed_positions.weight", None)
+    torch.save(found, path)
+    with pytest.raises(CheckpointError, match="no decoder.embed_positions.weight"):
+        kit.to_unitk(form, tmp_path / "there", tmp_path / "ours")
+    found["args"].encoder_learned_pos = found["args"].decoder_learned_pos = False
     found["args"].max_source_positions = found["args"].max_target_positions = 10**7
     torch.save(found, path)
     with pytest.raises(CheckpointError, match="max_target_positions cannot be 10000000"):

@@ -293,6 +293,9 @@ def count_positions(
     """
     name = f"{root}embed_positions.weight"
     if name not in tensors:
+        learned = f"{root.partition('.')[0]}_learned_pos"
+        if options.get(learned):
+            raise CheckpointError(f"{path} has no {name}, but {learned} is true")
         side = "source" if root == "encoder." else "target"
         size = options.get(f"max_{side}_positions") or options.get("tokens_per_sample") or 1024
         count = settings.check_value(size, int, f"max_{side}_positions", path, settings.LONGEST)
