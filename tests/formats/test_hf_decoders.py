@@ -23,6 +23,7 @@ RELEASED = {
     "llama_1b": "LlamaForCausalLM",
     "mistral_7b": "MistralForCausalLM",
     "smollm3_3b": "SmolLM3ForCausalLM",
+    "ernie4_5_0.3b": "Ernie4_5ForCausalLM",
     "olmo2_1b": "Olmo2ForCausalLM",
     "gemma3_270m": "Gemma3ForCausalLM",
     "pythia_160m": "GPTNeoXForCausalLM",

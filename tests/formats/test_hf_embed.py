@@ -28,6 +28,7 @@ from unitk.training.saving.checkpoint import Loaded, load
         ("llama_135m", "lm"),
         ("mistral_7b", "lm"),
         ("smollm3_3b", "lm"),
+        ("ernie4_5_0.3b", "lm"),
         ("olmo2_1b", "lm"),
         ("gemma3_1b", "lm"),
         ("pythia_14m", "lm"),

@@ -87,6 +87,7 @@ def test_the_defaults_are_those_of_generate():
         ("llama_tiny", "lm", {}, 1.0),
         ("mistral_7b", "lm", {}, 1.0),
         ("smollm3_3b", "lm", {}, 1.0),
+        ("ernie4_5_0.3b", "lm", {}, 1.0),
         ("olmo2_1b", "lm", {}, 1.0),
         ("gemma3_tiny", "lm", {}, 1.0),
         ("pythia_tiny", "lm", {}, 1.0),

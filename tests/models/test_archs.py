@@ -62,6 +62,7 @@ PRESETS = registry.names("arch")  # when tests are collected: later ones registe
         ("mistral_7b", 32000, 7241.732096),
         ("smollm3_3b", 128256, 3075.098624),
         ("olmo2_1b", 100352, 1484.916736),
+        ("ernie4_5_0.3b", 103424, 360.748032),
         ("gemma3_270m", 262144, 268.098176),
         ("gemma3_1b", 262144, 999.885952),
         ("pythia_14m", 50304, 14.067712),

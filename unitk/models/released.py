@@ -6,6 +6,7 @@ SmolLM3: Bakouch et al. 2025, https://huggingface.co/blog/smollm3. Mistral: Jian
 2501.00656. Gemma 3: 2025, arXiv 2503.19786. Pythia: Biderman et al. 2023, arXiv 2304.01373.
 T5Gemma: Zhang et al. 2025, arXiv 2504.06225. ModernBERT: Warner et al. 2024, arXiv 2412.13663;
 Ettin: Weller et al. 2025, arXiv 2507.11412. EuroBERT: Boizard et al. 2025, arXiv 2503.05500.
+ERNIE 4.5: Baidu 2025, https://github.com/PaddlePaddle/ERNIE.
 
 transformers, llama.cpp and their kin compute all of them. Channels of a pair are neighbours here,
 and half a head apart there. The virtual row is what some tasks read; an import has none.
@@ -42,6 +43,7 @@ MISTRAL = replace(LLAMA, layer_windows=(4095,), tied=False)
 SMOLLM3 = replace(LLAMA, norm_eps=1e-6, layer_rotary_bases=(5e6, 5e6, 5e6, 0.0))
 # nothing says that it sees both ways: a task does
 EUROBERT = replace(LLAMA, rotary_base=250000.0, head_dense="gelu", tied=False)
+ERNIE45 = replace(LLAMA, head_width=128, rotary_base=500000.0)
 QWEN2 = replace(LLAMA, rotary_base=1e6, norm_eps=1e-6, qkv_bias=True)
 # the first weights are our own
 QWEN3 = replace(
@@ -158,6 +160,10 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
     "mistral_7b": (resize(MISTRAL, 32, 4096, 32, 14336, 8), "Mistral 7B, version 0.1."),
     "smollm3_3b": (resize(SMOLLM3, 36, 2048, 16, 11008, 4), "SmolLM3-3B."),
     "olmo2_1b": (resize(OLMO2, 16, 2048, 16, 8192), "OLMo 2 1B, 1.48 billion parameters."),
+    "ernie4_5_0.3b": (
+        resize(ERNIE45, 18, 1024, 16, 3072, 2),
+        "ERNIE 4.5 of 0.36 billion parameters.",
+    ),
     "gemma3_tiny": (
         replace(
             resize(tiny(GEMMA3), 2, 64, 4, 176, 1),

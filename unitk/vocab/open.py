@@ -36,7 +36,7 @@ from unitk.vocab.untrusted import failures, load_tokenizer, name_errors
 
 WRITERS = (
     "gpt2 openai-gpt t5 bart llama mistral qwen2 qwen3 smollm3 olmo2 gemma3_text gpt_neox opt "
-    "gpt_neo pegasus mbart"
+    "gpt_neo pegasus mbart ernie4_5"
 ).split()
 """Kinds of model that write texts, which end with eos_token_id."""
 FURTHER = ("gmask", "smask", "sop", "eop")

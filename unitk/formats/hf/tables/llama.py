@@ -385,6 +385,21 @@ register("model_type", "olmo2")(
         fixed={"attention_bias": False},
     )
 )
+register("model_type", "ernie4_5")(
+    descendant(
+        about="ERNIE 4.5 without experts",
+        name="Ernie4_5",
+        presets=("ernie4_5_0.3b",),
+        layout=llama_layout(forms={}),  # channels that turn together are neighbours here, too
+        usual={BASE: 5e5},
+        options={"opening": "cls"},
+        roots={},
+        heads={},
+        fixed={"use_bias": False},
+        # nothing but its name tells it from a Llama
+        fits=lambda config, arch: _fits(config, arch) and arch.startswith("ernie4_5"),
+    )
+)
 register("model_type", "eurobert")(
     descendant(
         about="EuroBERT: Llama's layers that see both sides",
@@ -402,7 +417,6 @@ register("model_type", "eurobert")(
         head_dense="gelu",
         poolings={"late": "late", "bos": "slot", "mean": "mean"},
         free=(*ROTARY, "heads"),
-        # nothing but its name tells it from a Llama
         fits=lambda config, arch: _fits(config, arch) and arch.startswith("eurobert"),
     )
 )
