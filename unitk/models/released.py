@@ -21,6 +21,12 @@ from unitk.models.base import Preset
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
 from unitk.registry import register
 
+
+def pair(config: ModelConfig) -> EncoderDecoderConfig:
+    """Two towers with these settings; rotary positions turn nothing in cross-attention."""
+    return replace(EncoderDecoderConfig(**asdict(config)), num_virtual=0, cross_rotary=False)
+
+
 # what nearly all of these families have; the others change a part or two
 LLAMA = ModelConfig(
     positions="rotary",
@@ -43,60 +49,39 @@ MISTRAL = replace(LLAMA, layer_windows=(4095,), tied=False)
 SMOLLM3 = replace(LLAMA, norm_eps=1e-6, layer_rotary_bases=(5e6, 5e6, 5e6, 0.0))
 # nothing says that it sees both ways: a task does
 EUROBERT = replace(LLAMA, rotary_base=250000.0, head_dense="gelu", tied=False)
-ERNIE45 = replace(LLAMA, head_width=128, rotary_base=500000.0)
 QWEN2 = replace(LLAMA, rotary_base=1e6, norm_eps=1e-6, qkv_bias=True)
+NORMED = replace(LLAMA, norm_eps=1e-6, qk_norm=True, qk_norm_weights=True)
 # the first weights are our own
-QWEN3 = replace(
-    LLAMA,
-    ffn_width=2048,
-    norm_eps=1e-6,
-    qk_norm=True,
-    qk_norm_weights=True,
-    zero_init=True,
-    scaled_init=False,
-)
+QWEN3 = replace(NORMED, ffn_width=2048, zero_init=True, scaled_init=False)
 # no norm of an input: what a part makes is normed, and then queries and keys as wholes
 OLMO2 = replace(
-    LLAMA,
+    NORMED,
     rotary_base=500000.0,
     norm_first=False,
     norm_after=True,
-    norm_eps=1e-6,
-    qk_norm=True,
-    qk_norm_weights=True,
     qk_norm_joint=True,
     tied=False,
 )
 # its norms multiply by 1 + w, which an import adds up
 GEMMA3 = replace(
-    LLAMA,
+    NORMED,
     head_width=256,
     layer_windows=(511, 511, 511, 511, 511, 0),
     layer_rotary_bases=(1e4, 1e4, 1e4, 1e4, 1e4, 1e6),
     embedding_scale=True,
     norm_after=True,
-    norm_eps=1e-6,
-    qk_norm=True,
-    qk_norm_weights=True,
     activation="gelu_tanh",
 )
 # without Gemma 2's caps of scores, and with full attention
-T5GEMMA = EncoderDecoderConfig(
-    positions="rotary",
-    max_positions=0,
-    ffn_gate=True,
+T5GEMMA = replace(
+    pair(LLAMA),
     embedding_scale=True,
     norm_after=True,
-    norm="rms",
     norm_eps=1e-6,
     activation="gelu_tanh",
-    bias=False,
-    cross_rotary=False,
-    dropout=0.0,
-    attention_dropout=0.0,
 )
 # what a causal model goes into twice; no class of transformers computes it
-QWEN3_PAIR = replace(EncoderDecoderConfig(**asdict(QWEN3)), num_virtual=0, cross_rotary=False)
+QWEN3_PAIR = pair(QWEN3)
 # 128 positions there are 64 to either side
 MODERNBERT = replace(
     LLAMA,
@@ -161,7 +146,7 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
     "smollm3_3b": (resize(SMOLLM3, 36, 2048, 16, 11008, 4), "SmolLM3-3B."),
     "olmo2_1b": (resize(OLMO2, 16, 2048, 16, 8192), "OLMo 2 1B, 1.48 billion parameters."),
     "ernie4_5_0.3b": (
-        resize(ERNIE45, 18, 1024, 16, 3072, 2),
+        replace(resize(LLAMA, 18, 1024, 16, 3072, 2), head_width=128, rotary_base=500000.0),
         "ERNIE 4.5 of 0.36 billion parameters.",
     ),
     "gemma3_tiny": (
