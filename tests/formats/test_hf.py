@@ -125,7 +125,11 @@ FAMILIES = {
         {**SMOLLM3, "use_sliding_window": True, "sliding_window": 4},
     ),
     "ernie4_5": ("Ernie4_5ForCausalLM", "Ernie4_5Config", GROUPED),
-    "ernie4_5_longer": ("Ernie4_5ForCausalLM", "Ernie4_5Config", {**LLAMA, "rope_parameters": ROPE}),
+    "ernie4_5_longer": (
+        "Ernie4_5ForCausalLM",
+        "Ernie4_5Config",
+        {**LLAMA, "rope_parameters": ROPE},
+    ),
     "olmo2": ("Olmo2ForCausalLM", "Olmo2Config", GROUPED),
     "olmo2_both_ways": ("Olmo2ForCausalLM", "Olmo2Config", {**LLAMA, **OPEN}),
     "gemma3": ("Gemma3ForCausalLM", "Gemma3TextConfig", GEMMA),
