@@ -533,6 +533,21 @@ def test_signals_save_and_end(train, tmp_path, monkeypatch, number, code):
     assert state["step"] == 2
 
 
+def test_a_signal_as_the_last_checkpoint_is_written_is_not_lost(train, tmp_path, monkeypatch):
+    """Else the next run of a sweep would begin."""
+    stop = Trainer.stop
+
+    def stopped(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        stop(self)
+
+    monkeypatch.setattr(Trainer, "stop", stopped)
+    with pytest.raises(SystemExit) as exit:
+        train("--max-steps 2")
+    assert exit.value.code == 143
+    assert json.loads((tmp_path / "run/last/state.json").read_text())["step"] == 2
+
+
 def test_seeds_are_told_apart():
     numbers = [(1,), (2,), (1, 0, 0), (1, 0, 1), (1, 1, 0), (2, 0, 0)]
     seeds = {derive_seed(*given) for given in numbers}

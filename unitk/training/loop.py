@@ -57,7 +57,6 @@ class Trainer(UpdatingRun):
             "--capture needs CUDA, and an optimizer that can skip an update there: adamw or muon",
         )
         self.signals = Signals()
-        self.stopped = 0  # the signal that ended the run, or 0
         self.began = time.perf_counter()
         generates = self.config.valid_generate
         self.written = registry.get("measure", "written")(self) if generates else None
@@ -100,8 +99,8 @@ class Trainer(UpdatingRun):
                 at.count_words(words, config.save_at_words)
                 self.journal.advance(at.step, self.early_lines)
                 profiler()
-        if self.stopped:
-            raise SystemExit(EXIT[self.stopped])
+        if self.signals.received:  # perhaps while the last checkpoint was written
+            raise SystemExit(EXIT[self.signals.received])
 
     def update(self, update: Update) -> None:
         """One update; on a GPU the host does not wait for it where `late.can_defer` holds."""
@@ -214,7 +213,7 @@ class Trainer(UpdatingRun):
         elif at.due(config.save_every, self.saved, at.step in named):
             self.save()
         if signal:
-            self.stopped = signal  # the run ends with it
+            self.signals.received = signal  # of any rank; the run ends with it
             log.info("stopped by a signal after %s; --resume continues", report.summary(at))
         elif end:
             log.info("%s: %s", end, report.summary(at))

@@ -24,6 +24,15 @@ try:
 except KeyboardInterrupt:
     sys.exit(130)
 """
+AT_ONCE = """
+from unitk.runs.experiments import jobs
+start = jobs._Trainer.__init__
+def interrupted(self, job):
+    start(self, job)
+    raise KeyboardInterrupt
+jobs._Trainer.__init__ = interrupted
+"""
+"""Ctrl-C as a process has been started, and before anybody knows of it."""
 
 
 def words(tmp_path, toy_data, steps):
@@ -87,6 +96,12 @@ def test_a_signal_ends_all_and_each_run_is_saved(name, whole, stops, tmp_path, t
     for one in ("one", "other"):
         assert len(RunFolder(tmp_path / one).steps()) == 1
     assert "Traceback" not in done.stderr.read()
+
+
+def test_a_process_that_nobody_knows_of_ends_with_the_others(tmp_path, toy_data):
+    program = AT_ONCE + PROGRAM.format(words(tmp_path, toy_data, 10**6))
+    done = subprocess.run([sys.executable, "-c", program], timeout=60, start_new_session=True)
+    assert done.returncode == 130
 
 
 @pytest.mark.slow

@@ -163,7 +163,8 @@ class _Trainer:
         # spawned, because torch's threads do not survive a fork
         context = multiprocessing.get_context("spawn")
         self.answer, told = context.Pipe(duplex=False)
-        self.process = context.Process(target=_work, args=(job, told))
+        # a daemon, which Python ends at its exit: a signal may come before anybody knows of it
+        self.process = context.Process(target=_work, args=(job, told), daemon=True)
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # the process begins with it
         try:
             self.process.start()
