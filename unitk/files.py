@@ -294,10 +294,14 @@ def fill_whole(real: Path, folder: bool = False) -> Iterator[Path]:
 
 
 def write(path: Path, text: str) -> None:
-    """Replace the text of a file that no other process writes; raises OSError if the disk does."""
+    """Replace the text of a file that no other process writes; an OSError of the disk names it."""
     real = real_path(path)
-    with fill_whole(real) as part, open_plain(part, "w", newline="") as file:
-        file.write(text)
+    try:
+        with fill_whole(real) as part, open_plain(part, "w", newline="") as file:
+            file.write(text)
+    except OSError as error:
+        error.filename = str(path)  # the system names no file that is open
+        raise
     _deliver(real, path)
 
 
@@ -410,15 +414,11 @@ def differs(folder: Path, files: Any, hashed: Callable[[str], bool]) -> str | No
 
 def seal(folder: Path) -> None:
     """Write the manifest of everything in a checkpoint."""
-    text = _render({name: entry(path) for name, path in below(folder).items()})
-    create(folder / MANIFEST, text)
+    create(folder / MANIFEST, _render({name: entry(path) for name, path in below(folder).items()}))
 
 
 def leave_out(folder: Path, name: str) -> None:
-    """Remove a file of a checkpoint, which is good at any moment.
-
-    A checkpoint that was moved elsewhere and linked keeps its files.
-    """
+    """Remove a file of a checkpoint, which is good at any moment; one that is a link keeps it."""
     if folder.is_symlink():
         return
     entries = read_json(folder / MANIFEST, CheckpointError)["files"]

@@ -149,7 +149,7 @@ def parse_yaml(path: Path, named: str) -> Any:
     try:
         return yaml.load(path.read_text(encoding="utf-8"), Loader=Plain)
     except OSError as cause:
-        raise UsageError(f"{named}: {cause.strerror}") from cause
+        raise UsageError(f"{named} cannot be read: {cause.strerror}") from cause
     except RecursionError as cause:
         raise UsageError(f"{named} is nested too deeply") from cause
     except (yaml.YAMLError, UnicodeDecodeError) as cause:

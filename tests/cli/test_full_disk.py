@@ -9,9 +9,10 @@ import tempfile
 import pytest
 
 import unitk
+from unitk import files
 from unitk.api import records
 from unitk.api.verb import find_verb
-from unitk.errors import CheckpointError, DataError, say
+from unitk.errors import CheckpointError, DataError, refusal, say
 
 LIMIT = 3000
 """Bytes of a file: the system then refuses as a full disk does."""
@@ -67,6 +68,18 @@ def test_writing(line, code, models, tmp_path):
     assert_one_line(done, code, "out")
     assert "too large" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
+
+
+def test_a_file_that_takes_no_more_is_named(tmp_path):
+    """Also where no option names it, such as the table of a sweep."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, limits[1]))
+    try:
+        with pytest.raises(OSError) as error:
+            files.write(tmp_path / "sweep.json", "x" * 2 * LIMIT)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert refusal(error.value).startswith(f"{tmp_path / 'sweep.json'}: ")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from unitk.data.files.pairs import PairText
 from unitk.data.files.squad import read_squad
 from unitk.data.files.window import sentences_of
 from unitk.errors import DataError, UnitkError, require
-from unitk.files import create, is_vacant
+from unitk.files import create, is_vacant, write
 from unitk.foreign import parse_json
 from unitk.options.config import Parsed
 from unitk.options.fields import Checked, Positive
@@ -133,7 +133,7 @@ def home() -> Path:
 
 def save_lines(path: Path, lines: Sequence[str]) -> None:
     """Write texts, one a line."""
-    create(path, "".join(line.replace("\n", " ") + "\n" for line in lines))
+    write(path, "".join(line.replace("\n", " ") + "\n" for line in lines))
 
 
 def report_questions(folder: Path, questions: Path, seconds: float) -> None:

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import random
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -78,6 +79,16 @@ def test_any_damage_is_found_and_named_and_the_one_before_taken(run, caplog, see
     assert run.newest() == run.step(10)
     assert str(run.step(15)) in caplog.text and path.name in caplog.text
     with pytest.raises(CheckpointError, match=path.name):
+        find_checkpoint(run.step(15))
+
+
+@pytest.mark.parametrize("harmed", [MANIFEST, "model"])
+@pytest.mark.parametrize("instead", [lambda path: path.symlink_to(path.name), Path.mkdir])
+def test_a_file_that_cannot_be_read_is_damage(run, harmed, instead):
+    (path := run.step(15) / harmed).unlink()
+    instead(path)
+    assert run.newest() == run.step(10)
+    with pytest.raises(CheckpointError, match=harmed):
         find_checkpoint(run.step(15))
 
 

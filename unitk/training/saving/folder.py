@@ -136,9 +136,9 @@ class RunFolder:
         """Put the checkpoints after a step aside, because a run continues from there."""
         for later in self.steps():
             if later > number:
-                aside = self.checkpoints / f"{DAMAGED}step-{later}"
-                files.move(self.step(later), aside)
-                log.warning("checkpoint %s was moved to %s", self.step(later), aside)
+                path, aside = self.step(later), self.checkpoints / f"{DAMAGED}step-{later}"
+                files.move(path, aside)
+                log.warning("checkpoint %s was moved to %s", path, aside)
 
     def publish(self, number: int, write: Callable[[Path], None]) -> Path:
         """Write the checkpoint of a step: `write` fills a folder, which then appears in one rename.
@@ -155,27 +155,29 @@ class RunFolder:
 
     def link(self, name: str, number: int | None) -> None:
         """Point RUN/`name` at the checkpoint of a step in one rename, or remove the link."""
+        path = self.path / name
         if number is None or not self.step(number).exists():
-            (self.path / name).unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
         else:
-            files.link(self.path / name, self.step(number).relative_to(self.path))
+            files.link(path, self.step(number).relative_to(self.path))
 
     def prune(self, keep_last: int, best: Collection[int], named: Collection[int] = ()) -> None:
         """Remove checkpoints except the newest `keep_last` and those of the steps `best`; `named`
         ones lose only the optimizer's state."""
         for number in self.steps()[keep_last:]:
+            path = self.step(number)
             # one that is being read is left to the next time
-            if number in best or (reader := hold(self.step(number), alone=True)) is None:
+            if number in best or (reader := hold(path, alone=True)) is None:
                 continue
             with reader:
                 if number in named:
-                    for name in files.sealed_files(self.step(number)):
+                    for name in files.sealed_files(path):
                         if not is_used(name):
-                            files.leave_out(self.step(number), name)
+                            files.leave_out(path, name)
                     continue
                 # renamed first: a checkpoint that is half removed must not look like one
                 doomed = self.checkpoints / f"{TEMPORARY}old-step-{number}"
-                files.move(self.step(number), doomed)
+                files.move(path, doomed)
                 files.discard(doomed, self.checkpoints)
 
 
@@ -189,7 +191,9 @@ def hold(checkpoint: Path, alone: bool = False) -> AbstractContextManager[Any] |
     manifest = checkpoint / MANIFEST
     try:
         file = manifest.open("rb")
-    except (FileNotFoundError, NotADirectoryError):
+    except OSError as error:  # `damage` says what is wrong with it
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise
         return nullcontext() if checkpoint.exists() else None
     if fcntl is None:  # Windows removes no file that a process has open
         if alone:
@@ -261,17 +265,17 @@ def _find(path: Path) -> tuple[Path, AbstractContextManager[Any] | None]:
         if runs := sorted(path.glob("*/checkpoints")):  # those of --seeds, or of any name
             raise CheckpointError(f"{path} holds several runs: name one, such as {runs[0].parent}")
         folder, reader, fault = _check(path)
-        if fault is not None and not (folder / "manifest.json").exists():
-            what = "is a file" if path.is_file() else "has no checkpoints/ and no manifest.json"
-            foreign = path.is_file() or any(path.glob("?*.*"))
-            hint = "; `unitk convert` reads the models of other systems" if foreign else ""
-            hint = f"; its run is {path.parent}" if path.name == "checkpoints" else hint
-            raise CheckpointError(f"{path} is no run or checkpoint: it {what}{hint}")
-        if fault is not None:
+        if fault is None:
+            return folder, reader
+        if (folder / MANIFEST).exists():
             raise CheckpointError(f"{path} is not a good checkpoint: {fault}")
-        return folder, reader
-    if (path / "best").exists():
-        folder, reader, fault = _check(path / "best")
+        what = "is a file" if path.is_file() else f"has no checkpoints/ and no {MANIFEST}"
+        foreign = path.is_file() or any(path.glob("?*.*"))
+        hint = "; `unitk convert` reads the models of other systems" if foreign else ""
+        hint = f"; its run is {path.parent}" if path.name == "checkpoints" else hint
+        raise CheckpointError(f"{path} is no run or checkpoint: it {what}{hint}")
+    if (best := path / "best").exists():
+        folder, reader, fault = _check(best)
         if fault is None:
             return folder, reader
         pass_over(folder, fault)
