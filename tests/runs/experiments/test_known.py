@@ -82,3 +82,10 @@ def test_a_plan_has_a_cost_for_each_row(plan, tmp_path):
     check_plan(tmp_path, [{"rung": "a", "seconds": 1.0, "bytes": 2}], [{"rung": "a"}])
     with pytest.raises(UsageError, match="damaged"):
         check_plan(tmp_path, plan, [{"rung": "a"}])
+
+
+@pytest.mark.parametrize("run", [".", "trial-1", "lm/64x2-800"])
+def test_a_folder_with_a_run_is_none_for_another_experiment(run, tmp_path):
+    (tmp_path / run / "checkpoints").mkdir(parents=True)
+    with pytest.raises(UsageError, match=f"--save-dir {tmp_path} .*{tmp_path / run},"):
+        read(tmp_path / "scale.json")

@@ -35,7 +35,9 @@ def read_experiment(
     runs but no table that says of what.
     """
     folder = path.parent
-    runs = (path.parent for name in ("*", "*/*") for path in folder.glob(f"{name}/checkpoints"))
+    runs = (
+        path.parent for name in ("", "*/", "*/*/") for path in folder.glob(f"{name}checkpoints")
+    )
     other = next(iter(sorted(runs)), None)
     if not path.exists():
         require(
