@@ -115,6 +115,23 @@ def test_a_criterion_of_certain_tasks_learns_no_other(begin, task):
         begin(f"--task lm --arch gpt2_tiny --criterion {criterion}")
 
 
+@pytest.mark.parametrize(
+    ("mixed", "arch"),
+    [("optimus bart", "optimus"), ("adaptive_mlm mlm", "bert"), ("electra mlm", "electra")],
+)
+def test_a_criterion_of_certain_tasks_learns_no_mixture(begin, mixed, arch):
+    """The asks of a mixture have other names, and batches of the other task lack what it reads."""
+    task, other = mixed.split()
+    words = f"--task {task}=1 --task {other}=1 --arch {arch}_tiny --criterion {OF_TASKS[task]}"
+    with pytest.raises(UsageError, match=f"is for --task {task} alone"):
+        begin(words)
+
+
+def test_texts_are_translated_back_beside_another_objective(begin):
+    words = "--task back_translation=1 --task mass_translation=1 --arch mass_translation"
+    begin(f"{words} --criterion back_translation")
+
+
 @pytest.mark.parametrize("data", ["text", "pairs"])
 def test_negatives_need_sources_that_have_them(begin, data):
     words = "--task contrastive --arch bert_tiny --task.negatives"

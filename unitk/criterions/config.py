@@ -18,6 +18,8 @@ class OfTask(Checked):
     """Options of a criterion that learns only from tasks that have it as their default."""
 
     KIND = "criterion"
+    mixes = False
+    """Whether it knows the asks of a mixture, which have the names of their tasks before them."""
 
 
 @register("criterion", "cross_entropy")

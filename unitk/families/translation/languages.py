@@ -197,6 +197,8 @@ class BackTranslationConfig(OfTask):
     1711.00043, section 2.4. No gradient passes through a translation. Pairs are learnt as they are.
     """
 
+    mixes = True
+
     label_smoothing: Rate = 0.0
     """Share of the weight of each label that is spread over all other words."""
     temperature: Weight = 0.0

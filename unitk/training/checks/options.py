@@ -66,10 +66,12 @@ def _check_criterion(parsed: Parsed) -> None:
     chosen = parsed.components["criterion"]
     tasks = [*parsed.mixture.values()] or [parsed.components["task"]]
     defaults = {task.made_from.component("criterion", task.config) for task in tasks}
-    if isinstance(chosen.config, OfTask) and chosen.name not in defaults:
+    if isinstance(chosen.config, OfTask) and (
+        chosen.name not in defaults or (parsed.mixture and not chosen.config.mixes)
+    ):
         names = registry.names("task")
         suited = [name for name in names if registry.get("task", name).criterion == chosen.name]
-        raise UsageError(f"--criterion {chosen.name} is for --task {' or '.join(suited)}")
+        raise UsageError(f"--criterion {chosen.name} is for --task {' or '.join(suited)} alone")
 
 
 def _check_words(parsed: Parsed) -> None:
