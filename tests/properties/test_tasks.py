@@ -281,6 +281,18 @@ def test_texts_with_separators_inside_are_laid_out_and_restored(name, toy_vocab)
     assert seen
 
 
+@pytest.mark.parametrize("name", [n for n in TASKS if pretrains(build(n, word_vocab("a")))])
+def test_the_bound_holds_with_every_symbol_before_a_text(name, toy_vocab):
+    """`--task.opening`, where a task has it: some values put one symbol more before a text."""
+    config = build(name, toy_vocab).config
+    kinds = [option.type for option in options(type(config)) if option.name == "opening"]
+    for opening in (value for kind in kinds for value in get_args(kind)):
+        task = registry.get("task", name.split()[0])(replace(config, opening=opening), toy_vocab)
+        for text, example in draws(task, toy_vocab, count=12):
+            longest = max(len(slots) for slots in example.towers.values())
+            assert longest <= task.slots(np.array(len(text.ids))), opening
+
+
 @pytest.mark.every(3)
 @pytest.mark.parametrize("name", LAID)
 def test_no_draw_exceeds_the_declared_bound_and_each_asks_something(name, toy_vocab):

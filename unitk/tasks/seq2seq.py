@@ -55,6 +55,11 @@ class Seq2Seq(Task):
         return starts.get(self.opening, [cls])
 
     @property
+    def before(self) -> list[int]:
+        """The ids before a source."""
+        return [] if self.opening in ("sep", "pad") else [self.opening_symbol]
+
+    @property
     def opening_symbol(self) -> int:
         """The symbol that opens a text."""
         return self.vocab.sep if self.opening == "seps" else self.vocab.cls
@@ -79,8 +84,7 @@ class Seq2Seq(Task):
 
     def reading(self, source: list[Ids]) -> Slots:
         """C (or nothing), the source, S."""
-        before = [] if self.opening in ("sep", "pad") else [self.opening_symbol]
-        tokens = np.concatenate([before, self.join(source), [self.vocab.sep]]).astype(np.int64)
+        tokens = np.concatenate([self.before, self.join(source), [self.vocab.sep]]).astype(np.int64)
         return stay(tokens, pos=np.arange(len(tokens)))
 
     def lay_out_parts(self, parts: list[Ids]) -> Encoded:

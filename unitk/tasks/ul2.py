@@ -81,6 +81,8 @@ class UL2(Sentinels):
             modes = list(last[:, None])
         self.modes = modes
         self.frame = 2 + max(map(len, modes))
+        if config.towers == "one":  # the symbols before source and target are in one row
+            self.frame += len(self.before) + len(self.start) - 1
 
     @classmethod
     def component(cls, kind: str, config: Any) -> str:
@@ -121,5 +123,5 @@ class UL2(Sentinels):
         if self.config.towers == "two":
             return super().lay_out_parts(parts)
         example = self.lay_out_prompt(self.join(parts))
-        first = len(self.modes[S]) + (self.opening not in ("sep", "pad"))
+        first = len(self.before) + len(self.modes[S])
         return Encoded(example, "x", len(example.towers["x"]) - 1, places_of(parts, first))
