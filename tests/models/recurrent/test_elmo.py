@@ -209,6 +209,8 @@ def test_the_sampled_loss_comes_near_the_full_one(toy_vocab):
     assert model.words.weight.grad.isfinite().all()
     model.eval()
     assert torch.equal(model.answer(states, batch, asks).loss, full)  # judged by all words
+    with pytest.raises(UsageError, match="--criterion.label-smoothing .*--arch.sampled-words"):
+        model.train().answer(states, batch, asks, None, 0.1, None, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -357,6 +357,10 @@ class RecurrentModel(Model):
         """`Answers.answer`; in training the words may be compared with some others only."""
         if not (self.training and self.settings.sampled_words and asks[0].head == LM):
             return super().answer(states, batch, asks, price_K, *smoothed)
+        require(
+            not any(smoothed[:1]),
+            "--criterion.label-smoothing spreads over all words: it excludes --arch.sampled-words",
+        )
         label_K = torch.cat([ask.label for ask in asks])
         price_K = torch.cat([ask.weight for ask in asks]) if price_K is None else price_K
         logits_KC = self.sample_logits(gather(states, batch, asks).states[:, 0], label_K)
