@@ -9,6 +9,7 @@ import torch
 from rounding import assert_near
 
 from unitk import registry
+from unitk.data.cuts import Text
 from unitk.errors import UsageError
 from unitk.families.latent.components import FusionConfig
 from unitk.families.latent.task import Optimus
@@ -55,6 +56,12 @@ def test_a_pair_is_three_docs(toy_vocab, pairs):
                 assert (found.table == wanted).all()
         labels = np.concatenate([ask.label for ask in example.asks])
         assert labels.tolist() == [*target, toy_vocab.sep] * 3
+
+
+def test_texts_are_no_pairs(toy_vocab, pairs):
+    fused, _ = tasks(toy_vocab)
+    with pytest.raises(UsageError, match="--task.fusion"):
+        fused.pretrain(Text([pairs[0][0]], np.zeros(1, int)), np.random.default_rng(0))
 
 
 def nll(model, task, z, target):

@@ -30,7 +30,7 @@ from typing import Annotated
 import numpy as np
 
 from unitk.data.cuts import Text
-from unitk.errors import UsageError
+from unitk.errors import UsageError, require
 from unitk.options.fields import Chance, Copied
 from unitk.registry import register
 from unitk.slots import NEVER, Example, Ids, Slots, stay
@@ -90,6 +90,7 @@ class Optimus(Seq2Seq):
         return np.maximum(self.slots(source + parts - 1), target + 1)
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
+        require(not self.config.fusion, "--task.fusion is for pairs: --data holds texts")
         return self.finetune([text.ids], text.ids, rng)
 
     def finetune(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
