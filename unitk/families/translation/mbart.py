@@ -39,15 +39,9 @@ class MBART(BART):
         languages: tuple[str, str] = ("en_XX", "en_XX")
         """Languages of source and target, as the vocabulary spells them (en_XX, ro_RO, ...).
         Pre-training texts are in the first."""
-        opening: Literal["cls", "sep", "both", "pad", "seps"] = "both"
+        opening: Literal["both", "cls"] = "both"
         """Place of the languages' codes. both: before the source, and after [SEP] before the
-        target (mBART-50). cls: after the source, and before the target (mBART). There are no
-        others."""
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            known = self.opening in ("both", "cls")
-            require(known, f"--task.opening must be both (mBART-50) or cls, got {self.opening}")
+        target (mBART-50). cls: after the source, and before the target (mBART)."""
 
     config: Config
     arch = "mbart_mini"
