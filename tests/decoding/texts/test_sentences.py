@@ -89,6 +89,9 @@ def test_outputs_are_cut_and_ranked_by_what_is_left(protocol: Protocol):
     assert best.hypothesis.score == pytest.approx(-0.5) and len(best.hypothesis.ids) == 3
     assert other.hypothesis.log_prob == pytest.approx(-4)
     assert other.hypothesis.score == pytest.approx(-1)
+    # as in a search, a symbol before the output counts as a word
+    best, _ = choose_outputs(spell, [tail, short], config, replace(protocol, opened=1), 7)
+    assert best.hypothesis.score == pytest.approx(-0.5 * 3 / 4)
 
 
 def test_what_has_no_stop_comes_last_unless_the_model_has_ended_it(protocol: Protocol):

@@ -77,6 +77,7 @@ def choose_outputs(
         return config.repeat_cost * repeats / max(1, words) - output.hypothesis.score
 
     outputs = [Output(spell(hypothesis.ids), hypothesis) for hypothesis in best]
+    opened = protocol.opened if protocol else 0
     if config.repeat_cost:
         outputs.sort(key=rank)
     if config.sentences:
@@ -86,7 +87,7 @@ def choose_outputs(
             if len(ends) < config.sentences and ended(output.hypothesis.ids):
                 whole.append(output)  # a title, say, has no stop
             elif ends:
-                whole.append(cut_output(spell, output, ends[-1], config))
+                whole.append(cut_output(spell, output, ends[-1], config, opened))
             else:
                 open_.append(output)
         outputs = sorted(whole, key=rank) + open_
@@ -102,11 +103,16 @@ def count_repeats(text: str, before: str = "") -> int:
     return len(words) - len({*words} - {*WORD.findall(before.casefold())})
 
 
-def cut_output(spell: Spell, output: Output, size: int, config: GenerateConfig) -> Output:
-    """The first tokens of an output that have a text of at least `size` characters."""
+def cut_output(
+    spell: Spell, output: Output, size: int, config: GenerateConfig, opened: int
+) -> Output:
+    """The first tokens of an output that have a text of at least `size` characters.
+
+    Its score counts the symbols that are `opened` before an output, as that of a search does.
+    """
     ids, gains = output.hypothesis.ids, output.hypothesis.token_log_probs
     count = bisect_left(range(len(ids)), size, key=lambda count: len(spell(ids[:count])))
     ids, gains = ids[:count], gains[:count]
     total = exact_sum(gains)
-    score = total / SEARCH_PRESETS[config.search].divisor(count, config.lenpen)
+    score = total / SEARCH_PRESETS[config.search].divisor(count + opened, config.lenpen)
     return Output(output.text[:size], Hypothesis(ids, score, total, gains))
