@@ -56,7 +56,7 @@ def kill_at(monkeypatch):
                 raise Kill
             return write_text(self, text, **more)
 
-        open_ = OutputFile._open
+        open_ = OutputFile.file.func
 
         def opened(self):
             if tick():
@@ -76,7 +76,7 @@ def kill_at(monkeypatch):
 
             return Dying()
 
-        monkeypatch.setattr(OutputFile, "_open", opened)
+        monkeypatch.setattr(OutputFile.file, "func", opened)
         monkeypatch.setattr(Path, "write_text", half)
         for name in ("replace", "unlink"):
             monkeypatch.setattr(Path, name, dying(getattr(Path, name)))

@@ -13,6 +13,7 @@ import json
 import logging
 import os
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
@@ -65,7 +66,6 @@ class OutputFile:
         for file in (self.partial, self.progress):
             files.check_plain(file)
         self.size = 0
-        self.file: IO[bytes] | None = None
         record = self._record()
         if record and resume:
             self._check(record)
@@ -99,8 +99,6 @@ class OutputFile:
     def add(self, lines: Iterable[str], inputs: int) -> None:
         """Write the lines of this many further inputs to disk, and record how many there are."""
         try:
-            if self.file is None:
-                self.file = self._open()
             data = "".join(line + "\n" for line in lines).encode()
             self.file.write(data)
             self.file.flush()
@@ -112,7 +110,9 @@ class OutputFile:
         except OSError as error:
             raise self._fault(error) from error
 
-    def _open(self) -> IO[bytes]:
+    @cached_property
+    def file(self) -> IO[bytes]:
+        """The partial file, which is opened where the next line begins."""
         if not self.size:  # what it says would be of other lines
             self.progress.unlink(missing_ok=True)
         file = open_plain(self.partial, "r+b") if self.size else open_plain(self.partial, "wb")
@@ -123,9 +123,7 @@ class OutputFile:
     def close(self) -> None:
         """Rename the finished file to its final name."""
         try:
-            if self.file is None:  # a kill came between the last line and this
-                self.file = self._open()
-            self.file.close()
+            self.file.close()  # opened here if a kill came between the last line and this
             files.finish(self.partial, self.path)
             self.progress.unlink()
         except OSError as error:
