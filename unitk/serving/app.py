@@ -94,7 +94,7 @@ class Server:
         get |= {"/health": self.health, "/metrics": self.metrics}
         get |= {"/model": self.model, "/models": self.models}
         for name, listing in listings().items():
-            get[f"/{name}"] = get[f"/{name}/{{name:path}}"] = partial(self.tell, listing)
+            get[f"/{name}"] = get[f"/{name}/{{name:path}}"] = partial(self.tell, name, listing)
         paths = [Route(path, answer) for path, answer in get.items()]
         for verb in routes():
             paths.append(Route(f"/{verb}", partial(self.count_request, verb), methods=["POST"]))
@@ -152,25 +152,21 @@ class Server:
         text = "\n".join([*self.figures.lines(gauges), ""])
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
-    async def tell(self, listing: type[Listing], request: Request) -> Response:
+    async def tell(self, verb: str, listing: type[Listing], request: Request) -> Response:
         """What an address tells of the models."""
-        names = {kind: name for name, kind in listings().items()}
-        request.scope[RECORD].verb = names[listing]
+        request.scope[RECORD].verb = verb
         with explain_errors(self.limits.timeout):
             return JSONResponse(listing.tell(self.services, request.path_params.get("name", "")))
 
     async def count_request(self, verb: str, request: Request) -> Response:
         """The answer to a request, which has a part of the token budget until that is sent."""
-        answered = False
         claim = Claim(self.budget)
         request.scope[RECORD].verb = verb
         try:
-            response = await self.answer(verb, request, claim)
-            answered = True
-        finally:
-            if not answered:
-                claim.release()
-        return response
+            return await self.answer(verb, request, claim)
+        except BaseException:
+            claim.release()
+            raise
 
     async def answer(self, verb: str, request: Request, claim: Claim) -> Response:
         """The answer to a request, or an HTTPException with its status and message."""
@@ -190,8 +186,7 @@ class Server:
             loop.call_soon_threadsafe(put, text)
 
         with explain_errors(timeout):
-            how = verb, body, on_text, claim, record
-            read = loop.run_in_executor(self.readers, self.read, *how)
+            read = loop.run_in_executor(self.readers, self.read, verb, body, on_text, claim, record)
             self.batcher.preparing += 1
             try:
                 job = await self.await_result(request, claim, read, timeout)

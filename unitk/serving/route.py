@@ -228,7 +228,7 @@ def abilities(generator: Generator) -> dict[str, Any]:
     """The abilities of a model with this task, for the page and other clients."""
     task = generator.task
     can = answering_routes(generator)
-    pairs = generator.task.trained.pairs
+    pairs = task.trained.pairs
     model = model_of(generator)
     writes = "generate" in can
     # where a tower of its own reads the source, an output is no continuation of it

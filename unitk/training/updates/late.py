@@ -137,7 +137,7 @@ class Late:
         now = at.step, at.epoch
         at.step, at.epoch = pending.position
         try:
-            self.run.update_waiting(pending.update)
+            run.update_waiting(pending.update)
         finally:
             at.step, at.epoch = now
         return False
