@@ -12,7 +12,7 @@ from unitk.errors import CheckpointError, UnitkError, UsageError
 from unitk.formats import settings
 from unitk.formats.hf.checks import check_config
 from unitk.formats.hf.families import Checkpoint, kind_of, layout_of
-from unitk.formats.hf.layers import period
+from unitk.formats.hf.layers import period, rotary, rotary_entries
 from unitk.models import archs
 from unitk.registry import get
 from unitk.training.saving.checkpoint import load
@@ -131,6 +131,16 @@ def test_files_of_transformers_4_say_the_same_in_other_places(hf, kind):
     config = hf.AutoConfig.for_model(kind, **SIZES, **given)
     assert read(kind, config.to_dict()) == found
     assert "rope_parameters" in config.to_dict()
+
+
+def test_wavelengths_that_are_no_integers_are_written_as_they_were_read():
+    rope = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 100}
+    rope |= {"low_freq_factor": 3.0, "high_freq_factor": 7.0, "rope_theta": 1e4}
+    changes = rotary(rope, "config.json")
+    assert changes["rotary_wavelengths"] == pytest.approx((100 / 7, 100 / 3))
+    written = rotary_entries(replace(archs.preset("llama_135m"), **changes))
+    again = rotary(written, "config.json")["rotary_wavelengths"]
+    assert again == pytest.approx(changes["rotary_wavelengths"])
 
 
 def test_a_head_width_that_attention_of_gpt_neox_ignores_is_refused():

@@ -121,10 +121,11 @@ def rotary_entries(config: ModelConfig, base: float | None = None) -> dict[str, 
     if config.rotary_factor != 1:
         entries |= {"rope_type": "linear", "factor": config.rotary_factor}
     if config.rotary_wavelengths:
-        # only the quotients count: the lower bound is the length of the first training
+        # only the quotients count: the lower bound is the length of the first training, an integer
         first, second = config.rotary_wavelengths
-        entries |= {"rope_type": "llama3", "original_max_position_embeddings": int(second)}
-        entries |= {"low_freq_factor": 1.0, "high_freq_factor": second / first}
+        length = max(int(second), 1)
+        entries |= {"rope_type": "llama3", "original_max_position_embeddings": length}
+        entries |= {"low_freq_factor": length / second, "high_freq_factor": length / first}
     return entries
 
 
