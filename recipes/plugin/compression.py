@@ -30,5 +30,5 @@ class Compression(Scoring, Writing):
         sizes = [len(text.encode()) for text in texts]
         bits = [-float(gains.sum()) / math.log(2) for gains, _ in likelihoods]
         figures = {"texts": len(texts), "bits_per_byte": sum(bits) / sum(sizes)}
-        entries = [{"text": text, "bits": nats} for text, nats in zip(texts, bits, strict=True)]
+        entries = [{"text": text, "bits": cost} for text, cost in zip(texts, bits, strict=True)]
         return Judged(figures, figure_lines(figures), entries)
