@@ -67,18 +67,17 @@ def pieces_of(names, **options):
     library.SentencePieceTrainer.train(
         sentence_iterator=iter(LINES),
         model_writer=written,
-        vocab_size=88,
         control_symbols=names,
         minloglevel=2,
-        **options,
+        **{"vocab_size": 88, **options},
     )
     return written.getvalue()
 
 
-def with_own_pieces(model_type):
+def with_own_pieces(kind, **options):
     names = ["<cls>", "<sep>", "<pad>", "<mask>"]
-    own = {"user_defined_symbols": [".", "(", ":", "@@"]}
-    return lambda folder: adopt(model_type(pieces_of(names, **own)))
+    own = {"user_defined_symbols": [".", "(", ":", "@@"], **options}
+    return lambda folder: adopt(kind(pieces_of(names, **own)))
 
 
 def wordpiece(folder):
@@ -121,6 +120,8 @@ def listed(name, joint=""):
     return made
 
 
+SUFFIX = {"treat_whitespace_as_suffix": True, "normalization_rule_name": "identity"}
+SUFFIX["remove_extra_whitespaces"] = False
 VOCABS = {
     "unigram": sentencepiece("unigram", False),
     "unigram_bytes": sentencepiece("unigram", True),
@@ -130,6 +131,9 @@ VOCABS = {
     "bpe": sentencepiece("bpe", False),
     "bpe_bytes": sentencepiece("bpe", True, "nfkc"),
     "own_pieces": with_own_pieces(SentencePiece),
+    "own_bpe": with_own_pieces(SentencePiece, model_type="bpe", vocab_size=110),
+    "words_end": with_own_pieces(SentencePiece, **SUFFIX),
+    "no_first_blank": with_own_pieces(SentencePiece, add_dummy_prefix=False),
     "unaccented": with_own_pieces(Unaccented),
     "lowercased": with_own_pieces(Lowercased),
     "wordpiece": wordpiece,

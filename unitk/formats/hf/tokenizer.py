@@ -247,6 +247,11 @@ class ModelProto:
         """Whether its pieces are merged; otherwise it is a unigram model."""
         return bool(self.trainer.get(3, 1) == 2)  # model_type
 
+    @property
+    def ends_words(self) -> bool:
+        """Whether a blank belongs to the word before it (treat_whitespace_as_suffix)."""
+        return bool(self.trainer.get(24))
+
     def of_kinds(self, *kinds: int) -> dict[str, float]:
         """The pieces of these kinds, with their scores."""
         rows = zip(self.names, self.scores, self.kinds, strict=True)
@@ -255,8 +260,8 @@ class ModelProto:
 
 def _sentencepiece(model: SentencePiece) -> dict[str, Any]:
     """The tokenizer.json of a sentencepiece model."""
-    from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
     from tokenizers import Regex as R
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     proto = ModelProto.of(model)
     plain = proto.of_kinds(NORMAL)
@@ -264,9 +269,14 @@ def _sentencepiece(model: SentencePiece) -> dict[str, Any]:
     lost = list[str]()
     if proto.is_bpe:
         ids = {name: i for i, name in enumerate(proto.names)}
-        options = {"unk_token": proto.names[unk], "fuse_unk": True}
+        # scores of 0 make the unigram model prefer those of the user anyway
+        users = sorted(proto.of_kinds(USER), key=len, reverse=True)
+        options = {"unk_token": proto.names[unk], "fuse_unk": True, "ignore_merges": bool(users)}
         merges = models.BPE(ids, _merges(plain), byte_fallback=proto.has_bytes, **options)
         tokenizer = Tokenizer(merges)
+        if users:
+            pattern = R("|".join(re.escape(name) for name in users))
+            tokenizer.pre_tokenizer = pre_tokenizers.Split(pattern, "isolated")
     else:
         pieces = list(zip(proto.names, proto.scores, strict=True))
         tokenizer = Tokenizer(models.Unigram(pieces, unk, proto.has_bytes))
@@ -278,12 +288,16 @@ def _sentencepiece(model: SentencePiece) -> dict[str, Any]:
         if cuts:
             pattern = R("|".join(cuts))
             tokenizer.pre_tokenizer = pre_tokenizers.Split(pattern, "merged_with_previous")
-    tokenizer.normalizer = normalizers.Sequence(_normalizers(model, proto.rules, lost))
-    strip = [decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), *strip])
-    if proto.is_bpe:  # scores of 0 make the unigram model prefer them anyway
-        users = proto.of_kinds(USER)
-        tokenizer.add_tokens([AddedToken(name, normalized=True) for name in users])
+    steps = _normalizers(model, proto.rules, lost)
+    joined = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    if proto.rules.get(3, 1):  # add_dummy_prefix
+        if proto.ends_words:
+            steps.append(normalizers.Replace(R(r"(?<=[\s\S])\z"), "▁"))
+        else:
+            steps.append(normalizers.Prepend("▁"))
+            joined.append(decoders.Strip(" ", 1, 0))
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    tokenizer.decoder = decoders.Sequence(joined)
     return dict(json.loads(tokenizer.to_str()))
 
 
@@ -302,12 +316,8 @@ def _normalizers(model: SentencePiece, rules: Mapping[int, Any], lost: Sequence[
     blanks: list[tuple[Any, str]] = [(" ", "▁")]
     if rules.get(4, 1):  # remove_extra_whitespaces
         blanks = [(Regex(r"\A +"), ""), (Regex(" +"), "▁"), (Regex(r"▁+\z"), "")]
-    steps += [
-        normalizers.Replace(*pair) for pair in [*blanks, *((symbol, symbol[0]) for symbol in lost)]
-    ]
-    if rules.get(3, 1):  # add_dummy_prefix
-        steps.append(normalizers.Prepend("▁"))
-    return steps
+    pairs = [*blanks, *((symbol, symbol[0]) for symbol in lost)]
+    return steps + [normalizers.Replace(*pair) for pair in pairs]
 
 
 def _merges(scores: Mapping[str, float]) -> list[tuple[str, str]]:
