@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import re
@@ -14,6 +15,7 @@ import pytest
 
 import unitk
 from tests.conftest import toy_lines
+from unitk.training.start import parse_train
 
 ORDER = ("preprocess", "train", "evaluate", "load", "load_module", "generate", "embed", "score")
 ORDER += ("show", "plot", "convert", "open_run")
@@ -54,6 +56,15 @@ def test_they_run_one_after_the_other(tmp_path):
 def test_every_function_has_one():
     assert {*ORDER} | ELSEWHERE | GROUPS == {*unitk.__all__}
     assert all("unitk." + name in example(name) for name in {*unitk.__all__} - GROUPS)
+
+
+@pytest.mark.parametrize("name", ["sweep", "launch"])
+def test_the_training_of_an_example_has_all_that_it_needs(name):
+    """The other verbs with a training in them add to it."""
+    [call] = ast.parse(example(name)).body
+    [given] = [one.value for one in call.value.keywords if one.arg == "train"]
+    words = {"save_dir": "x"} | ast.literal_eval(given)
+    parse_train([f"--{key.replace('_', '-')}={text}" for key, text in words.items()])
 
 
 def test_the_reference_has_every_function_and_option(monkeypatch):

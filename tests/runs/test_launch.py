@@ -115,6 +115,9 @@ def test_an_array_makes_the_shards_and_merges_them(tmp_path):
         ("slurm --name A_b", "--name .*'A_b'"),
         ("slurm --add=partition", "--add .*'partition'"),
         ("kubeflow --add=--x", "--add .*slurm"),
+        ("skypilot --time 9", "--time .*slurm"),
+        ("slurm --image x", "--image .*kubeflow"),
+        ("kubeflow --gpu-type A100", "--gpu-type .*skypilot"),
         ("slurm --submit", "--submit .*--output"),
         ("slurm --shards 2", "--shards .*preprocess"),
         ("pbs", "--scheduler .*slurm, kubeflow, skypilot"),
@@ -135,6 +138,11 @@ def test_mistakes_after_the_dashes_are_refused(tmp_path):
         value(["slurm", *ARRAY])
     with pytest.raises(UsageError, match="--vocab"):
         value(["slurm", "--shards", "2", *ARRAY[:4], *ARRAY[6:]])
+    for name in ("gpus", "nodes"):
+        with pytest.raises(UsageError, match=f"--{name} has no effect on preprocess"):
+            value(["slurm", "--shards=2", f"--{name}=2", *ARRAY])
+    with pytest.raises(UsageError, match="train or preprocess, got .*generate"):
+        value(["slurm", "--", "generate", "--beam", "2"])
     with pytest.raises(UsageError, match="-- train"):
         value(["kubeflow"])
     output = tmp_path / "job.sh"

@@ -25,7 +25,7 @@ from unitk.api.verb import Verb, find_verb, verb
 from unitk.decoding.files.outputs import check_spelling
 from unitk.errors import DataError, UsageError, require
 from unitk.options.config import parse
-from unitk.options.fields import Checked, Count, Positive
+from unitk.options.fields import Checked, Count, Positive, flag
 from unitk.registry import register
 from unitk.training.start import parse_train
 
@@ -37,6 +37,8 @@ SUBMIT = {
 }
 """Scheduler -> the command that takes its file."""
 LIMIT = re.compile(r"(\d+-)?\d{1,2}:\d\d(:\d\d)?|\d+")
+ONE = {"time": "slurm", "add": "slurm", "gpu_type": "skypilot", "image": "kubeflow"}
+"""Option -> the one scheduler whose file has it."""
 NAME = re.compile(r"[a-z]([a-z0-9-]{0,48}[a-z0-9])?")
 
 
@@ -46,7 +48,7 @@ class Options(Checked):
 
     What follows -- is `train` with its options, or for Slurm `preprocess`.
 
-    unitk launch slurm --gpus 8 -- train --task lm --data d --save-dir r
+    unitk launch slurm -- train --task lm --data d --save-dir r --max-steps 9
     unitk launch slurm --shards 9 -- preprocess --input f --vocab v --dest d
     """
 
@@ -92,7 +94,9 @@ class Options(Checked):
             require(
                 option, f"--add must be options of sbatch, such as --partition=gpu, got {text!r}"
             )
-        require(not self.add or self.scheduler == "slurm", "--add has no effect but for slurm")
+        for name, only in ONE.items():
+            idle = self.scheduler != only and getattr(self, name) != getattr(Options, name)
+            require(not idle, f"{flag(name)} has no effect but for {only}")
         require(not self.submit or self.output is not None, "--submit needs --output FILE")
 
 
@@ -109,6 +113,8 @@ def value(argv: Sequence[str]) -> str:
     job_words = [*words[at + 1 :]]
     if job_words and job_words[0] in ("train", "preprocess"):
         verb_name, *job_words = job_words
+    named = job_words and not job_words[0].startswith("-")
+    require(not named, f"what follows -- is train or preprocess, got {job_words[:1]}")
     check_command(options, verb_name, job_words)
     text = (
         RENDER[options.scheduler](options, job_words)
@@ -129,7 +135,8 @@ def value(argv: Sequence[str]) -> str:
     parses=True,
     after_dashes="train",
     value=value,
-    example='(scheduler="slurm", gpus=8, train={"task": "lm", "data": "d", "save_dir": "r"})',
+    example='(scheduler="slurm", gpus=8, '
+    'train={"task": "lm", "data": "d", "save_dir": "r", "max_steps": 9})',
 )
 def run(argv: Sequence[str]) -> None:
     """Write the file; print it, or where it is."""
@@ -146,6 +153,11 @@ def check_command(options: Options, verb_name: str, job_words: Sequence[str]) ->
         require(options.shards is not None, "preprocess needs --shards N before --")
         for name in ("--vocab", "--dest"):
             require(name in names, f"preprocess needs {name}, which all shards have in common")
+        for name in ("nodes", "gpus"):
+            idle = getattr(options, name) != getattr(Options, name)
+            require(
+                not idle, f"{flag(name)} has no effect on preprocess: --shards says how many jobs"
+            )
         require("--shard" not in names, "--shard is added: --shards N says how many there are")
         parse_preprocess([*job_words, f"--shard=0/{options.shards}"])
         return

@@ -61,7 +61,8 @@ class Options(Checked):
     What follows -- is a `unitk train` without --save-dir and length. A measured
     plan comes first. The same command goes on after a stop.
 
-    unitk scale --sizes 64x2,96x3,128x4 --tokens 1M,2M,4M --save-dir s -- --data d
+    unitk scale --sizes 64x2,96x3,128x4 --tokens 1M,2M,4M --save-dir s \\
+      -- --task lm --data d
     """
 
     sizes: tuple[str, ...]
@@ -129,7 +130,8 @@ def value(argv: Sequence[str]) -> dict[str, Any]:
     after_dashes="train",
     cure="lower --jobs, --max-tokens or the last of --sizes",
     value=value,
-    example='(sizes="64x2,96x2", tokens="1M", save_dir="s", train={"task": "lm", "data": "d"})',
+    example='(sizes="64x2,96x3,128x4", tokens="1M,2M,4M", save_dir="s", '
+    'train={"task": "lm", "data": "d"})',
 )
 def run(argv: Sequence[str]) -> None:
     """Print the plan, or losses and fits after training."""

@@ -25,6 +25,7 @@ import numpy as np
 from unitk import files
 from unitk.api.verb import verb
 from unitk.errors import NonFiniteError, UsageError, require
+from unitk.options.config import With
 from unitk.options.fields import Bound, Checked, Count, Positive
 from unitk.registry import register
 from unitk.runs.experiments.known import parse_experiment, read_experiment
@@ -60,10 +61,10 @@ class Options(Checked):
     halving: Annotated[int, Bound(2)] | None = None
     """Successive halving: the best 1 / N of the trials go on to a budget N times as large, up to
     the whole run. Default: every trial is trained to its end."""
-    rungs: Positive = 3
+    rungs: Annotated[Positive, With("halving")] = 3
     """Budgets of --halving, the whole run among them."""
-    seed: Count = 1
-    """Seed of the draws."""
+    seed: Annotated[Count, With("trials")] = 1
+    """Seed of the draws of --trials."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,8 @@ def value(argv: Sequence[str]) -> list[dict[str, Any]]:
     parses=True,
     after_dashes="train",
     value=value,
-    example='(over={"lr": [1e-3, 3e-3]}, save_dir="s", train={"task": "lm", "data": "d"})',
+    example='(over={"lr": [1e-3, 3e-3]}, save_dir="s", '
+    'train={"task": "lm", "data": "d", "max_steps": 9})',
 )
 def run(argv: Sequence[str]) -> None:
     """Train the trials and print the table."""
