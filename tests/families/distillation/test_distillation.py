@@ -290,6 +290,7 @@ def test_validation_is_of_the_labels_and_needs_no_teacher():
         ({"layers": ("1=2",)}, "--criterion.layers"),
         ({"states_loss": "cosine"}, "--criterion.states-loss"),
         ({"states_of": "first"}, "--criterion.states-of"),
+        ({"temperature": 3.0, "logits_weight": 0.0}, "--criterion.temperature"),
         ({"attention_loss": "scores"}, "--criterion.attention-loss"),
         ({"labels_weight": 0.0, "logits_weight": 0.0}, "--criterion distill"),
     ],

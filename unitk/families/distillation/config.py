@@ -72,6 +72,7 @@ class DistillConfig(Checked):
             "--criterion.layers has no effect without a weight of states or attention",
         )
         chosen = {"states": ("states_loss", "states_of"), "attention": ("attention_loss",)}
+        chosen["logits"] = ("temperature",)
         for part, names in chosen.items():
             for name in names:
                 idle = getattr(self, name) != getattr(type(self), name)
