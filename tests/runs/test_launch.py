@@ -139,9 +139,9 @@ def test_mistakes_after_the_dashes_are_refused(tmp_path):
     with pytest.raises(UsageError, match="--vocab"):
         value(["slurm", "--shards", "2", *ARRAY[:4], *ARRAY[6:]])
     for name in ("gpus", "nodes"):
-        with pytest.raises(UsageError, match=f"--{name} has no effect on preprocess"):
+        with pytest.raises(UsageError, match=f"--{name} .*preprocess"):
             value(["slurm", "--shards=2", f"--{name}=2", *ARRAY])
-    with pytest.raises(UsageError, match="train or preprocess, got .*generate"):
+    with pytest.raises(UsageError, match="preprocess, got .*generate"):
         value(["slurm", "--", "generate", "--beam", "2"])
     with pytest.raises(UsageError, match="-- train"):
         value(["kubeflow"])

@@ -74,7 +74,7 @@ def test_one_string_is_one_text(space, latents):
 def test_options_that_a_point_makes_idle_are_refused(space, latents, idle):
     """As `unitk generate` refuses those that a task makes idle."""
     name = next(iter(idle)).replace("_", "-")
-    with pytest.raises(UsageError, match=f"--{name} .*has .* effect"):
+    with pytest.raises(UsageError, match=f"--{name} "):
         space.decode(latents.mean[:1], beam=1, max_len=4, **idle)
 
 
