@@ -114,7 +114,8 @@ def draw_word_output(checkpoint: Checkpoint, names: Mapping[str, str], table: st
     Its states are too wide for the table. `names` has the names of that layer by unitk's.
     """
     config, tensors, _, where = checkpoint
-    if not config.embedding_width or any(name.startswith(tuple(OUTPUTS)) for name in tensors):
+    has_output = any(name.startswith(tuple(OUTPUTS)) for name in tensors)
+    if not config.embedding_width or has_output or table not in tensors:
         return
     rows, narrow = tensors[table].shape
     drawn = torch.randn(narrow, config.width, generator=torch.Generator().manual_seed(1))
