@@ -31,7 +31,9 @@ def test_what_changes_no_character_spells_the_characters(vocab):
     count = 0
     for text in [*odd_texts(), *LINES]:
         ids, found = vocab.encode(text), vocab.offsets(text)
-        if vocab.unk in ids or vocab.decode(ids) != text or "@@" in text:
+        # a sentencepiece model whose blanks end words has one after the last word, too
+        exact = vocab.decode(ids) in (text, f"{text} ")
+        if vocab.unk in ids or not exact or "@@" in text:
             continue
         for (start, stop), index in zip(found, ids, strict=True):
             spelt = vocab.model.text(index).strip()
