@@ -122,8 +122,8 @@ def draw_word_output(checkpoint: Checkpoint, names: Mapping[str, str], table: st
     dense, norm = (names[f"heads.lm.transform.{part}"] for part in ("dense", "norm"))
     tensors[f"{dense}.weight"] = config.init_std * drawn
     tensors[f"{norm}.weight"] = torch.ones(narrow)
-    for name, size in {f"{dense}.bias": narrow, f"{norm}.bias": narrow}.items():
-        tensors[name] = torch.zeros(size)
+    for name in (dense, norm):
+        tensors[f"{name}.bias"] = torch.zeros(narrow)
     tensors[names["heads.lm.bias"]] = torch.zeros(rows)
     log.warning("%s: the model has no output over words; the one added is untrained", where)
 
