@@ -24,9 +24,11 @@ class Hub(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         store: Any = self.server
-        path = unquote(urlsplit(self.path).path).strip("/")
+        path = urlsplit(self.path).path.strip("/")
+        # a revision such as refs/pr/1 is one word
+        words = [unquote(word) for word in path.split("/")]
+        path = unquote(path)
         store.asked.append(path)
-        words = path.split("/")
         if path in ("api/models", "api/datasets"):
             kind = words[1]
             self.answer([{"id": name, "_id": "0"} for name in store.given.get(kind, {})])
@@ -49,7 +51,7 @@ class Hub(BaseHTTPRequestHandler):
         elif revision not in (*known, COMMIT):
             self.answer({"error": "Invalid rev"}, 404, {"X-Error-Code": "RevisionNotFound"})
         else:
-            return known[revision if revision in known else "main"]
+            return known.get(revision, next(iter(known.values())))
         return None
 
     def describe(self, kind: str, repo: str, rest: list[str]) -> None:

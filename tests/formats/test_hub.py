@@ -146,6 +146,36 @@ def test_files_of_data(hub, tmp_path):
     assert "train.txt?" in line
 
 
+@pytest.mark.slow
+def test_shards_of_data(hub, tmp_path):
+    shards = tmp_path / "shards"
+    (shards / "data" / "old").mkdir(parents=True)
+    lines_of_all = toy_lines(30)
+    for number in range(3):
+        text = "\n".join(lines_of_all[10 * number : 10 * number + 10])
+        (shards / "data" / f"train-{number}.txt").write_text(text + "\n")
+    (shards / "data" / "test-0.txt").write_text("other\n")
+    (shards / "data" / "old" / "train-0.txt").write_text("other\n")
+    hub.given["datasets"]["me/shards"] = {"refs/convert/parquet": shards}
+    folders = [tmp_path / name for name in ("one", "short", "long")]
+    names = ["hf://datasets/me/shards@~parquet", "hf://datasets/me/shards@refs/convert/parquet"]
+    inputs = [tmp_path / "data" / "train.txt", *(f"{name}/data/train-*.txt" for name in names)]
+    for folder, text in zip(folders, inputs, strict=True):
+        done = unitk(hub, "preprocess", "--vocab-size", "60", "--dest", folder, "--input", text)
+        assert done.returncode == 0, done.stderr
+    whole = (folders[0] / "train" / "tokens.bin").read_bytes()
+    assert all((folder / "train" / "tokens.bin").read_bytes() == whole for folder in folders)
+    manifest = json.loads((folders[1] / "train" / "manifest.json").read_text())
+    read = manifest["sources"][inputs[1]]["sha256"]
+    assert sorted(read) == [f"data/train-{number}.txt" for number in range(3)]
+    words = ["preprocess", "--vocab-size", "60", "--dest", tmp_path / "none", "--input"]
+    [line] = lines(unitk(hub, *words, f"{names[1]}/data/valid-*.txt"), 3)
+    assert "no file has such a name" in line
+    # the cache alone may lack some
+    [line] = lines(unitk(hub, *words, inputs[2], offline=True), 3)
+    assert "does not answer" in line
+
+
 @pytest.mark.parametrize(
     ("name", "repo", "revision"),
     [

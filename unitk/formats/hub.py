@@ -1,7 +1,7 @@
 """Models and data sets of the Hugging Face hub by name, wherever a path of one is possible.
 
     hf:ORG/NAME@REVISION                  a checkpoint, a vocabulary, what `unitk convert` reads
-    hf://datasets/ORG/NAME@REVISION/FILE  an input of `unitk preprocess` and others
+    hf://datasets/ORG/NAME@REVISION/FILE  an input of `unitk preprocess` and others, with wildcards
 
 Files stay in the hub's own cache ($HF_HOME/hub), and a model as a checkpoint of unitk beside it
 ($HF_HOME/unitk). Nothing is fetched that runs code when it is opened: no pickles, no modules.
@@ -10,12 +10,13 @@ Files stay in the hub's own cache ($HF_HOME/hub), and a model as a checkpoint of
 from __future__ import annotations
 
 import functools
+import glob
 import importlib.util
 import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from unitk import pretrained, registry
@@ -25,7 +26,10 @@ from unitk.foreign import read_json
 from unitk.registry import nearest, register
 
 MODEL = re.compile(r"(?P<repo>[\w.-]+(?:/[\w.-]+)?)(?:@(?P<revision>[\w./-]+))?")
-DATA = re.compile(r"/*datasets/(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w.-]+))?/(?P<file>.+)")
+DATA = re.compile(
+    r"/*datasets/(?P<repo>[\w.-]+/[\w.-]+)"
+    r"(?:@(?P<revision>refs/(?:convert|pr)/[\w.-]+|~?[\w.-]+))?/(?P<file>.+)"
+)
 TOKENIZER = (
     "config.json tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json "
     "vocab.json vocab.txt merges.txt *.model"
@@ -61,7 +65,9 @@ def fetch(name: str, part: str) -> Path:
     if importlib.util.find_spec("huggingface_hub") is None:
         raise UsageError(f"{full} needs the package huggingface_hub: pip install 'unitk[hub]'")
     if is_data:
-        return _file(full, repository["repo"], repository["revision"], repository["file"])
+        # the branch of parquet files that the hub makes, by its short name
+        revision = re.sub("^~", "refs/convert/", repository["revision"] or "main")
+        return _files(full, repository["repo"], revision, repository["file"])
     require(part != "file", f"{full} is a model; a data set is hf://datasets/ORG/NAME/FILE")
     folder = _snapshot(full, repository["repo"], repository["revision"], list(FILES))
     weights = any(folder.glob("model*.safetensors"))
@@ -96,16 +102,33 @@ def _snapshot(full: str, repo: str, revision: str | None, patterns: list[str]) -
     return folder
 
 
-def _file(full: str, repo: str, revision: str | None, file: str) -> Path:
-    """A file of a data set in the hub's cache."""
-    from huggingface_hub import hf_hub_download
+def _files(full: str, repo: str, revision: str, pattern: str) -> Path:
+    """The path in the hub's cache of a file of a data set, or of those that wildcards match.
 
-    with _explain(full, repo, "dataset", file):
-        path = Path(hf_hub_download(repo, file, repo_type="dataset", revision=revision))
+    A wildcard stands for any characters but a stroke.
+    """
+    from huggingface_hub import HfApi, hf_hub_download
+
+    names = [pattern]
+    with _explain(full, repo, "dataset", pattern):
+        if glob.has_magic(pattern):
+            # of a hub that does not answer, nobody knows whether the cache has all of them
+            info = HfApi().dataset_info(repo, revision=revision)
+            revision = info.sha or revision
+            every = [sibling.rfilename for sibling in info.siblings or ()]
+            fits = [name for name in every if PurePosixPath("/", name).match(f"/{pattern}")]
+            names = names if pattern in every else fits
+        if not names:
+            hint = _near_names("dataset", repo, pattern)
+            raise DataError(f"{full}: no file has such a name{hint}")
+        files = {
+            name: Path(hf_hub_download(repo, name, repo_type="dataset", revision=revision))
+            for name in names
+        }
     # .../snapshots/COMMIT/FILE, where the file may be in folders
-    commit = path.parents[file.count("/")].name
-    _record(full, commit, {file: path})
-    return path
+    folder = files[names[0]].parents[pattern.count("/")]
+    _record(full, folder.name, files)
+    return folder / pattern
 
 
 def _record(full: str, commit: str, paths: dict[str, Path]) -> None:

@@ -63,11 +63,12 @@ def _match_files(pattern: str, option: str, hint: str) -> list[Path]:
         files = path.match_files()
         require(bool(files), f"{option} {path}: there is no such file")
         return files
-    if ADDRESS.match(pattern):
+    if path == Path(pattern) and ADDRESS.match(pattern):
         raise DataError(f"{option} {pattern} is an address; download it and name the file")
     if not glob.has_magic(pattern):
         raise DataError(f"{option} {path}: no such file{hint or from_hub(path, 'data set')}")
-    names = [*map(Path, sorted(glob.glob(pattern, recursive=True)))] or _match_marked_folder(path)
+    # a hub has put what its pattern matches into its cache
+    names = [*map(Path, sorted(glob.glob(str(path), recursive=True)))] or _match_marked_folder(path)
     if not (files := [name for name in names if name.is_file()]):
         raise DataError(f"{option} {pattern}: no file has such a name")
     return files
