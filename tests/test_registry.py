@@ -1,5 +1,6 @@
 """The registry: duplicates, near misses, plug-ins from a folder."""
 
+import inspect
 import re
 import subprocess
 import sys
@@ -177,6 +178,14 @@ def test_every_kind_is_listed_by_its_name(kind, capsys):
     one = capsys.readouterr().out
     assert one.startswith(f"{kind}\n  ")
     meanings = [line.split(maxsplit=1)[1] for line in one.splitlines()[1:]]
+    # a sentence is whole, and a name ends without a mark
+    assert not [one for one in meanings if one[-1] in ",;:" or one.count("(") != one.count(")")]
+    if kind in registry.KINDS:
+        for name in registry.names(kind):
+            first, *rest = (
+                (inspect.getdoc(registry.get(kind, name)) or "").partition("\n\n")[0].split("\n")
+            )
+            assert not rest or first[-1] in ".:", f"{kind} {name}: its first line is cut"
     assert kind == "arch" or len({*meanings}) == len(meanings), "two names have the same meaning"
     if kind != "corpus":
         listing.run([f"{kind}s"])

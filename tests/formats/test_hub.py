@@ -170,10 +170,10 @@ def test_shards_of_data(hub, tmp_path):
     assert sorted(read) == [f"data/train-{number}.txt" for number in range(3)]
     words = ["preprocess", "--vocab-size", "60", "--dest", tmp_path / "none", "--input"]
     [line] = lines(unitk(hub, *words, f"{names[1]}/data/valid-*.txt"), 3)
-    assert "no file has such a name" in line
+    assert "no file" in line
     # the cache alone may lack some
     [line] = lines(unitk(hub, *words, inputs[2], offline=True), 3)
-    assert "does not answer" in line
+    assert "not answer" in line
 
 
 @pytest.mark.parametrize(

@@ -143,8 +143,8 @@ class LastWord(Continuations):
 @register("evaluation", "choices")
 @dataclass(frozen=True, kw_only=True)
 class Choices(Continuations):
-    """Questions whose right answer should be the most probable one: json-lines with the fields
-    context, choices (a list) and label (a number from 0)."""
+    """Questions whose right answer should be the most probable one.
+    Json-lines have the fields context, choices (a list) and label (a number from 0)."""
 
     delimiter: str | None = None
     """With --choices: what is between a context and a choice. Default: a blank, or nothing

@@ -76,9 +76,9 @@ def read_pairs(paths: Sequence[Path]) -> list[Pair]:
 @register("evaluation", "pairs")
 @dataclass(frozen=True, kw_only=True)
 class MinimalPairs(Scoring, Writing):
-    """Minimal pairs, instead of --data: json-lines with the fields sentence_good and sentence_bad,
-    or a folder of such files. As in BLiMP, UID names the set and linguistics_term its
-    phenomenon."""
+    """Minimal pairs, of which the good sentence should be the more probable one.
+    Json-lines have the fields sentence_good and sentence_bad; a folder may hold several files. As
+    in BLiMP, UID names the set and linguistics_term its phenomenon."""
 
     def read(self, paths: Sequence[Path]) -> list[Pair]:
         return read_pairs(paths)

@@ -181,8 +181,9 @@ class SGDConfig(OptimizerConfig):
 @register("optimizer", "muon")
 @dataclass(frozen=True, kw_only=True)
 class MuonConfig(AdamWConfig):
-    """Muon for the matrices of the layers, AdamW for all the rest: embeddings, output layers, norms
-    and biases, with these betas and eps."""
+    """Muon for the matrices of the layers, AdamW for embeddings, output layers, norms and biases.
+
+    betas and eps are those of AdamW."""
 
     built_by = "unitk.optim.optimizers:muon"
     betas: tuple[Rate, Rate] = (0.9, 0.95)

@@ -82,8 +82,9 @@ class Linear(Falling):
 @register("schedule", "linear_from_start")
 @dataclass(frozen=True, kw_only=True)
 class LinearFromStart(Linear):
-    """A straight line from the start of the run to the floor at its end, the warm-up in place of
-    its beginning: the highest value is below the peak (official code of BERT)."""
+    """A straight line from the start of the run to its end; the warm-up replaces its beginning.
+
+    The highest value is below the peak (official code of BERT)."""
 
     def _start(self, warmup: float, end: int) -> float:
         return 0.0

@@ -107,8 +107,10 @@ class WrittenScores:
 @register("measure", "samples")
 @torch.no_grad()
 def show_samples(run: Run) -> None:
-    """Let the model write for a few sources of its first validation set that has pairs, for the
-    README of the run, if its task writes and it has no samples of this step yet."""
+    """Let the model write for a few validation sources, for the README of the run.
+
+    They are of the first set that has pairs, if the task writes and no samples of this step are
+    there yet."""
     for examples in run.data.valid.values():
         if run.sampled < run.progress.step and (parts := writing_parts(examples)):
             run.model.eval()

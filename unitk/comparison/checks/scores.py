@@ -24,8 +24,7 @@ SIDES = ("good", "bad")
 
 @register("check", "scores")
 def check_scores(subjects: Subjects) -> Findings:
-    """Ties of pair scores, numbers of half precision, what the shorter sentence explains, and
-    whether several files have the same pairs."""
+    """Ties of pair scores, half precision, shorter sentences, and whether all files are alike."""
     scores_of_files = {path: PairScores.of_file(path) for path in subjects.scores}
     for path, scores in scores_of_files.items():
         yield from judge_scores(path, scores)

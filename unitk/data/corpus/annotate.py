@@ -97,8 +97,9 @@ class Jieba:
 
 @register("annotator", "roles")
 class Roles:
-    """Mark all tokens of a turn: 32 where it begins with a text listed in a file, such as the name
-    of the speaker who answers, and 16 elsewhere."""
+    """Mark all tokens of a turn: 32 where it begins with a text listed in a file, and 16 elsewhere.
+
+    Such a text is the name of the speaker who answers."""
 
     def __init__(self, path: Path | None) -> None:
         self.openings = tuple(filter(None, _listed(self, path)))

@@ -63,7 +63,7 @@ def _match_files(pattern: str, option: str, hint: str) -> list[Path]:
         files = path.match_files()
         require(bool(files), f"{option} {path}: there is no such file")
         return files
-    if path == Path(pattern) and ADDRESS.match(pattern):
+    if ADDRESS.match(str(path)):
         raise DataError(f"{option} {pattern} is an address; download it and name the file")
     if not glob.has_magic(pattern):
         raise DataError(f"{option} {path}: no such file{hint or from_hub(path, 'data set')}")

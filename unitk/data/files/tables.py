@@ -112,8 +112,9 @@ class Tsv(Cells):
 
 @register("reader", "csv")
 class Csv(Cells):
-    """Cells end at commas, or at semicolons or tabs if the first row has no comma (Excel's files in
-    many countries); a first line such as `sep=;` names another mark."""
+    """Cells end at commas, or at semicolons or tabs if the first row has no comma.
+
+    So do Excel's files in many countries. A first line such as `sep=;` names another mark."""
 
     endings = (".csv",)
 

@@ -237,8 +237,9 @@ def check_head_layers(task: Task, config: ModelConfig, family: Family, ending: s
 
 @register("measure", "head_layers")
 def warn_of_layers(task: Task, parsed: Parsed) -> Iterator[str]:
-    """A warning of training if the class of transformers that a model fits has other layers before
-    the output layer of its task: by default, heads have BERT's."""
+    """Warn if transformers' class for a model has other layers before its task's output layer.
+
+    By default, heads have BERT's."""
     arch = parsed.components["arch"]
     if parsed.settings.given("arch.head_pooler"):
         return

@@ -6,7 +6,6 @@ import json
 import logging
 import re
 import struct
-import sys
 import unicodedata
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -32,7 +31,7 @@ from unitk.vocab.words import WordList
 GLUE, TILDE = "\ufff0", "\ufff1"
 """Unassigned code points: a mark between characters, and a stand-in for the fullwidth tilde."""
 NORMAL, UNKNOWN, CONTROL, USER, BYTE = 1, 2, 3, 4, 6  # types of sentencepiece's pieces
-BLANKS = "".join(filter(str.isspace, map(chr, range(sys.maxunicode))))
+BLANKS = "".join(filter(str.isspace, map(chr, range(0x3001))))
 """The characters that Python's `split` splits at; the library's white space has fewer."""
 
 log = logging.getLogger(__name__)

@@ -120,8 +120,9 @@ class TagHead(SlotHead):
 
 @register("head", "regress")
 class RegressionHead(Pooled):
-    """A number, from one slot, or the sum of several, through a pooler; the loss is the squared
-    error."""
+    """A number, from one slot, or the sum of several, through a pooler.
+
+    The loss is the squared error."""
 
     def forward(self, asked: Asked, tokens_VD: Tensor) -> Tensor:
         return self.pool(asked)[:, 0]
