@@ -142,7 +142,7 @@ def amount(number: int, nouns: str) -> str:
     return f"{number:,} {nouns.removesuffix('s') if number == 1 else nouns}"
 
 
-def require(holds: bool, message: str) -> None:
+def require(holds: object, message: str) -> None:
     """Raise a `UsageError` unless the condition holds; the message names the option."""
     if not holds:
         raise UsageError(message)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from threading import Timer
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
 import click
@@ -42,6 +42,8 @@ ABOUT = re.compile(r'"""`unitk [^`]+`: (.+?)\.?(?:"""|$)')
 """What a verb does, as the first line of its module says."""
 VARIABLES = {"--cache-dir": "UNITK_CACHE_DIR", "--cache-size": "UNITK_CACHE_SIZE"}
 """Option of any verb -> the environment variable that it sets, of further processes too."""
+DELAYS = iter(range(100, 0, -1))
+"""How often a signal may still wait 0.1 s for an import, which is interrupted afterwards."""
 TOO_MANY = "too many files are open for this process: raise the limit (`ulimit -n`)"
 
 
@@ -119,6 +121,18 @@ def print_unexpected(
     for _ in range(first):
         trace = trace and trace.tb_next
     report("".join(traceback.format_exception(kind, error, trace, chain=first == 0)).rstrip())
+
+
+def end_by_signal(number: int, frame: FrameType | None) -> None:
+    """End this process as Python does, which removes temporary files; after an import, if in one.
+
+    Libraries drop what is raised while they import, or go on with modules that are half there.
+    """
+    while frame and frame.f_globals["__name__"] != "importlib._bootstrap":
+        frame = frame.f_back
+    if frame and next(DELAYS, 0):
+        return Timer(0.1, os.kill, (os.getpid(), number)).start()
+    raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(EXIT[number])
 
 
 def send_again(dropped: sys.UnraisableHookArgs) -> None:
@@ -211,7 +225,7 @@ def set_variables(words: list[str]) -> list[str]:
             rest.append(word)
             continue
         value = value if equals else next(remaining, "")
-        errors.require(bool(value), f"{name} needs a value")
+        errors.require(value, f"{name} needs a value")
         os.environ[VARIABLES[name]] = value
     return rest
 
@@ -264,9 +278,8 @@ def main() -> None:
         sys.excepthook = print_unexpected
         sys.unraisablehook = send_again
         for number in EXIT:
-            if number != signal.SIGINT and signal.getsignal(number) != signal.SIG_IGN:  # nohup
-                # an exit of Python removes temporary files
-                signal.signal(number, lambda signum, _: sys.exit(EXIT[signum]))
+            if signal.getsignal(number) != signal.SIG_IGN:  # nohup
+                signal.signal(number, end_by_signal)
         errors.UnitkError.with_flags = True
         logging.setLogRecordFactory(LogLine)
         cli.main(prog_name="unitk", standalone_mode=False)

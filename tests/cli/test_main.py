@@ -144,6 +144,34 @@ main.main()
     assert (done.returncode, done.stderr) == (code, said)
 
 
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+def test_a_signal_waits_for_the_end_of_an_import(tmp_path, name, code):
+    """Libraries drop what is raised while they import, and then lack what was to come."""
+    module = f"""
+import signal
+try:
+    signal.raise_signal(signal.{name})
+except BaseException:
+    raise AttributeError("a module that is half there")
+"""
+    (tmp_path / "library.py").write_text(module)
+    program = f"""
+import signal, sys, time
+from unitk_cli import main
+def work(*_, **__):
+    import library
+    time.sleep(20)
+sys.path.append({str(tmp_path)!r})
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+main.cli.main = work
+main.main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    said = "interrupted\n" if name == "SIGINT" else ""
+    assert (done.returncode, done.stderr) == (code, said)
+
+
 def test_a_signal_while_modules_are_imported_ends_quietly():
     """A Ctrl-C right after Return comes before the verb is known."""
     program = """

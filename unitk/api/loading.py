@@ -61,7 +61,7 @@ def load(
         paths = [Path(path)] if isinstance(path, str | PathLike) else [*map(Path, path)]
     except TypeError as error:
         raise UsageError(f"--checkpoint must be a path, got {show_value(path)}") from error
-    require(len(paths) > 0, "--checkpoint is needed: a list of models is empty")
+    require(paths, "--checkpoint is needed: a list of models is empty")
     loaded = _open_each(paths, device, task, format, vocab, _settings_of(options, user_dir))
     tasks = [part.task for part in loaded]
     models = [part.model.to(device) for part in loaded]

@@ -103,7 +103,7 @@ class TextModel(nn.Module):
 
         sources = encoded(texts)
         ids_of_targets = [None] * len(sources) if targets is None else encoded(targets)
-        require(len(sources) > 0, "texts: none is given")
+        require(sources, "texts: none is given")
         require(len(ids_of_targets) == len(sources), "there must be a target for each text")
         return list(zip(sources, ids_of_targets, strict=True))
 

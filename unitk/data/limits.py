@@ -80,7 +80,7 @@ def measure_extent(name: str, lay_out: LayOut, unk: int, declared: Any) -> Exten
     for seed in range(4):  # check the bound for other lengths and draws
         more = measure_slots(5 * n, 3 * n, p + 1, seed)[:, 0].max()
         fits = more <= extent.bound(5 * n, 3 * n, p + 1)
-        require(bool(fits), f"task {name} lays out {more} slots at random: it needs pair_slots")
+        require(fits, f"task {name} lays out {more} slots at random: it needs pair_slots")
     return extent
 
 

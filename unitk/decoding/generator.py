@@ -432,7 +432,7 @@ class Generator(SourceEncoder):
     @property
     def driver(self) -> Driver:
         """The driver that writes outputs; `UsageError` if the task has none."""
-        require(bool(self.task.driver), f"--checkpoint: task {self.task.name} does not generate")
+        require(self.task.driver, f"--checkpoint: task {self.task.name} does not generate")
         kind: type[Driver] = registry.get("driver", self.task.driver, f"task {self.task.name}")
         return kind(self.model, self.task, self.protocol)
 

@@ -65,7 +65,7 @@ class Infilling(Writing):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(len(self.mask_ratio) > 0, "--mask-ratio needs shares of words, got none")
+        require(self.mask_ratio, "--mask-ratio needs shares of words, got none")
 
     def read(self, paths: Sequence[Path]) -> list[str]:
         every = (record for path in paths for record in records(path, plain="text"))

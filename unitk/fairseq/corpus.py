@@ -281,7 +281,7 @@ def write(options: Options, parts: dict[str, Files]) -> dict[str, dict[str, Coun
         for lang in langs:
             good = re.fullmatch(r"[^.\-/\s]+", lang) and langs[0] != langs[1]
             require(
-                bool(good),
+                good,
                 "--source-lang and --target-lang must differ and have no blank . - or /, got "
                 f"{' and '.join(map(repr, langs))}",
             )

@@ -264,7 +264,7 @@ class StatefulRows:
         """Keep the states that the rows of a batch carry on."""
         if batch.stateful_rows is None:
             return
-        require(bool(carry), "--stateful-rows: this --criterion carries nothing to the next text")
+        require(carry, "--stateful-rows: this --criterion carries nothing to the next text")
         for name, table in carry.items():
             if name not in self.next:
                 self.next[name] = table.new_zeros(self.rows, *table.shape[1:])

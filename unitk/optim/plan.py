@@ -52,7 +52,7 @@ class OptimPlan:
         """`rules`: the first one whose pattern matches counts; `thaw`: "epoch", or updates;
         `fused`: how many matrices are stacked in a parameter, where not one."""
         named = {n: p for n, p in model.named_parameters() if p.requires_grad}
-        require(len(named) > 0, "--freeze leaves nothing to train")
+        require(named, "--freeze leaves nothing to train")
         self.lr = lr
         self.schedule = schedule
         self.thaw = thaw
@@ -198,10 +198,10 @@ def divide(
     for rule in rules[:-1]:
         names = [name for name in match_names(rule.pattern, all_names, "--group") if name in named]
         where = f"--group {rule.pattern}"
-        require(bool(names), f"{where}: --freeze or --adapter keeps all of its parameters frozen")
+        require(names, f"{where}: --freeze or --adapter keeps all of its parameters frozen")
         matched = {name: left.pop(name) for name in names if name in left}
         require(
-            len(matched) > 0,
+            matched,
             f"{where}: a group before it has all of its parameters; write the exception first",
         )
         divided.append((rule, matched))

@@ -297,7 +297,7 @@ def _component(kind: str, given: Settings, chosen: dict[str, Component]) -> Comp
             raise UsageError(f"{flag(kind)} is given twice: {words[0]} and {words[1]}")
     elif kind in SIBLINGS and "task" in chosen:
         name = chosen["task"].made_from.component(kind, chosen["task"].config)
-        require(bool(name), f"{flag(kind)} is needed: task {chosen['task'].name} has no default")
+        require(name, f"{flag(kind)} is needed: task {chosen['task'].name} has no default")
     elif kind in DEFAULTS:
         name = DEFAULTS[kind]
     else:

@@ -323,7 +323,7 @@ def local(text: str, name: str) -> Path:
     if address := re.match(r"([A-Za-z][\w+.-]+):(?=//)", text):
         require(address[1] in registry.sources("hub"), f"{name}: {text} is an address; download it")
         return registry.get("hub", address[1])(text[address.end() :], "file")
-    require(bool(text), f"{name} is the path of a file or folder, got ''")
+    require(text, f"{name} is the path of a file or folder, got ''")
     return Path(text)
 
 

@@ -241,5 +241,5 @@ def store(protocol: str) -> Store:
 def store_of(address: str) -> Store:
     """The store of an address."""
     protocol, separator, _ = address.partition("://")
-    require(bool(separator), f"{address} is no address")
+    require(separator, f"{address} is no address")
     return store(protocol)

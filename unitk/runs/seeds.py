@@ -47,7 +47,7 @@ def train_seeds(parsed: Parsed) -> dict[str, Any]:
     for seed in seeds:
         settings = replace(config, seed=seed, seeds=None, save_dir=folder / f"seed-{seed}")
         start = prepare(replace(parsed, main=settings))
-        require(bool(start.data.valid), "--seeds compares validations: give --valid")
+        require(start.data.valid, "--seeds compares validations: give --valid")
         if seed == seeds[0]:
             folder.mkdir(parents=True, exist_ok=True)
             files.write(folder / CONFIG, parsed.settings.yaml())

@@ -164,7 +164,7 @@ def written_part(examples: Any) -> LaidRecords:
     able = writing_parts(examples)
     names = ", ".join(part.task.name for part in parts)
     reason = "writes no outputs" if isinstance(parts[0], LaidRecords) else "reads texts, no pairs"
-    require(bool(able), f"--valid-generate needs pairs and a task that writes: {names} {reason}")
+    require(able, f"--valid-generate needs pairs and a task that writes: {names} {reason}")
     return able[0]
 
 

@@ -68,5 +68,5 @@ def read_keys(path: Path) -> list[str]:
                 f"{where}: a key is 8 or more of ASCII's letters, digits and signs, without blanks",
             )
             keys.append(key)
-    require(len(keys) > 0, f"{path} has no key: write one a line")
+    require(keys, f"{path} has no key: write one a line")
     return keys

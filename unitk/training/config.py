@@ -277,7 +277,7 @@ class TrainConfig(fields.Checked):
             fields.parse_named("adapter", self.adapter, "--adapter")
             need = "--adapter needs the weights of a model beside which it is trained: --init-from"
             new = "; a run that began without an adapter goes on without one" if self.resume else ""
-            require(bool(self.init_from or towers), need + new)
+            require(self.init_from or towers, need + new)
         good = self.thaw in (None, "epoch") or ((self.thaw or "").isdecimal() and self.thaw != "0")
         require(good, f"--thaw must be epoch or a number of updates, got {self.thaw!r}")
         parse_on_nonfinite(self.on_nonfinite)

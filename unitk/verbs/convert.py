@@ -191,7 +191,7 @@ def export_revisions(run: Path, folder: Path, options: Options, task: str | None
             steps[name[1]] = int(step[1])
         else:
             log.warning("--revisions: %s is no link of --save-at-words; it is left out", link)
-    require(bool(steps), f"--revisions: {run} has no checkpoints of --save-at-words")
+    require(steps, f"--revisions: {run} has no checkpoints of --save-at-words")
     counts = sorted(steps, key=steps.__getitem__)
     for count in counts:
         export_model(run / f"words_{count}", folder / f"chck_{count}", options, task)

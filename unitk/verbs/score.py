@@ -226,7 +226,7 @@ def _check(parsed: Parsed) -> None:
     built_in = (*get_args(Written), *LABELS)
     added = registry.names("metric")
     known = *built_in, *added
-    require(bool(options.metric), f"--metric needs at least one of {', '.join(known)}")
+    require(options.metric, f"--metric needs at least one of {', '.join(known)}")
     ranked = [metric for metric in options.metric if metric.partition("@")[0] in added]
     for metric in options.metric:
         require(
@@ -257,7 +257,7 @@ def _check(parsed: Parsed) -> None:
         "qg" not in options.metric or len(options.references) == 1,
         "--metric qg takes one --references file: it finds the references itself",
     )
-    require(bool(options.separator), "--separator must not be empty")
+    require(options.separator, "--separator must not be empty")
 
 
 def _read(path: Path, side: Side, count: int, options: Options) -> list[list[str]]:

@@ -147,7 +147,7 @@ def open_server(options: Options) -> tuple[Listener, socket.socket]:
     keys = read_keys(options.api_key) if options.api_key else []
     write = access_log(options.access_log) if options.access_log else None
     listening = bind(options.host, options.port)
-    require(len(options.checkpoint) > 0, "--checkpoint needs a model")
+    require(options.checkpoint, "--checkpoint needs a model")
     names = [path.name or str(path) for path in options.checkpoint]
     twice = next((name for name in names if names.count(name) > 1), None)
     require(twice is None, f"--checkpoint: two models have the name {twice}")

@@ -59,7 +59,7 @@ def value(parsed: Parsed) -> list[Drawing]:
     task_choice = parsed.components["task"]
     require(not parsed.mixture, "--task: one task is drawn at a time")
     text = " ".join(options.text)
-    require(bool(text.strip()), 'a text is needed: unitk show --task NAME "a b c d e f"')
+    require(text.strip(), 'a text is needed: unitk show --task NAME "a b c d e f"')
     is_path = len(options.text) == 1 and os.path.exists(text)
     require(not is_path, f"{text!r} is a file or folder: unitk show takes the text itself")
     vocab = open_vocab(options.vocab) if options.vocab else word_vocab(text, options.target or "")

@@ -201,7 +201,7 @@ def open_parts(options: Options) -> dict[str, Files]:
     options.check()
     opened = {name: _open_part(options, name) for name in ("train", "valid", "test")}
     parts = {name: files for name, files in opened.items() if files is not None}
-    require(bool(parts), "--input FILES is needed, or --source-file and --target-file")
+    require(parts, "--input FILES is needed, or --source-file and --target-file")
     kinds = {name: source.kind for name, source in parts.items()}
     held = ", ".join(f"{name} holds {kind}" for name, kind in kinds.items())
     require(len({*kinds.values()}) == 1, f"all parts must be of one kind, but {held}")

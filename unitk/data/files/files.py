@@ -61,7 +61,7 @@ def _match_files(pattern: str, option: str, hint: str) -> list[Path]:
         return [path]
     if isinstance(path, RemotePath):
         files = path.match_files()
-        require(bool(files), f"{option} {path}: there is no such file")
+        require(files, f"{option} {path}: there is no such file")
         return files
     if ADDRESS.match(str(path)):
         raise DataError(f"{option} {pattern} is an address; download it and name the file")

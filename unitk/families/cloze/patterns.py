@@ -104,7 +104,7 @@ def read_pattern(name: str, number: int) -> Pattern:
     """Read a pattern of a bundled data set by its name, or of a YAML file by its path."""
     known = sorted(path.stem for path in SETS.glob("*.yaml"))
     option = "--task.patterns"
-    require(bool(name), f"{option} is needed: {', '.join(known)}, or a YAML file")
+    require(name, f"{option} is needed: {', '.join(known)}, or a YAML file")
     is_file = name.endswith((".yaml", ".yml"))
     if not is_file and name not in known:
         hint = nearest(name, known) or f" (there are {', '.join(known)})"

@@ -30,7 +30,7 @@ def extract(prompt: Prompt, task: Task, protocol: Protocol | None) -> Constraint
     if protocol is None or protocol.endless:
         raise UsageError(f"--extract: task {task.name} writes no end of an output")
     require(task.source_vocab is task.vocab, "--extract: sources have another vocabulary")
-    require(bool(prompt.source), "--extract needs a source")
+    require(prompt.source, "--extract needs a source")
     given = prompt.constraint.phrases or prompt.constraint.prefix
     require(not given, "--extract is for outputs without forced beginnings and phrases")
     clauses = Clauses.of(prompt.source[-1], task.vocab, protocol.end)

@@ -65,7 +65,7 @@ def apply(config: LoRA, model: Model) -> None:
         # the gates of heads are a few numbers, and no one matrix of attention
         if INSIDE.search(part) and isinstance(linear, nn.Linear) and child != "gate"
     }
-    require(len(matched) > 0, "--adapter lora: this architecture has no matrix that is adapted")
+    require(matched, "--adapter lora: this architecture has no matrix that is adapted")
     for place in config.on.split("+"):
         require(
             any(replace(config, on=place).adapts(name) for name in matched),

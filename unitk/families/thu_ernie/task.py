@@ -141,7 +141,7 @@ class THUERNIE(MLM):
 
     def link(self, parts: list[Ids], links: Ids, rng: np.random.Generator) -> Example:
         """A text of one part with its own links."""
-        require(bool(self.numbers), "texts with entities need their vectors: --task.entities FILE")
+        require(self.numbers, "texts with entities need their vectors: --task.entities FILE")
         example = super().pretrain(Text(parts, np.zeros(1, np.int64)), rng)
         spans = [(a, b, self.trained.labels[number]) for a, b, number in links.tolist()]
         # links are of the last part

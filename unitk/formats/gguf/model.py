@@ -219,7 +219,7 @@ def framing_of(task: Task, reader: Task | None = None) -> Framing:
     before = tokens[:at]
     after = tokens[at + len(words) :]
     whole = tokens == [*before, *words.tolist(), *after]
-    require(bool(reads and stays and plain and whole), lacks)
+    require(reads and stays and plain and whole, lacks)
     framed = len(before) <= 1 and after in ([], [protocol.end])
     require(framed, f"--to gguf: a prompt there has one symbol on either side, not as {task.name}")
     return Framing(opening=next(iter(before), None), closed=bool(after), protocol=protocol)
@@ -302,7 +302,7 @@ def _pack(name: str, tensor: Tensor, dtype: Dtype) -> tuple[Any, Any]:
         kind = GGMLQuantizationType.Q8_0
         return quantize(values, kind), kind
     half = values.astype(np.float16)
-    require(bool(np.isfinite(half).all()), f"--dtype {dtype}: {name} is too large for 16 bits")
+    require(np.isfinite(half).all(), f"--dtype {dtype}: {name} is too large for 16 bits")
     return half, None
 
 

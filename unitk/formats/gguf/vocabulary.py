@@ -145,12 +145,12 @@ def _tokenizers(model: Tokenizers) -> Entries:
     ]
     if '"ByteLevel"' in json.dumps(spec.get("pre_tokenizer")):
         name = _pattern(spec["pre_tokenizer"], bool(model_spec.get("ignore_merges")))
-        require(bool(name), f"{refusal} that cuts texts so (pre_tokenizer of tokenizer.json)")
+        require(name, f"{refusal} that cuts texts so (pre_tokenizer of tokenizer.json)")
         if spec.get("normalizer"):
             log.warning("llama.cpp reads texts as they are written, not normalized")
         pairs = [f"{first} {second}" for first, second in merges]
         return {"model": "gpt2", "pre": name, "token_type": kinds, "merges": pairs}
-    require(bool(model_spec.get("byte_fallback")), f"{refusal} without a piece for each byte")
+    require(model_spec.get("byte_fallback"), f"{refusal} without a piece for each byte")
     for byte in range(256):
         kinds[model_spec["vocab"][f"<0x{byte:02X}>"]] = BYTE
     return {

@@ -251,7 +251,7 @@ def check_kind(name: str, family: Family, config: ModelConfig, head: str) -> Non
     )
     of_pairs = any("class:" in entry for entry in config.heads)
     require(
-        bool(config.head_pooler or head or not of_pairs),
+        config.head_pooler or head or not of_pairs,
         f"--to hf: {family.about} reads classes of pairs with --arch.head-pooler on",
     )
 

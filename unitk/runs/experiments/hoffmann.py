@@ -82,7 +82,7 @@ def fit(weights: Sequence[float], tokens: Sequence[float], losses: Sequence[floa
     check_rungs(weights, tokens)
     rungs = np.array([weights, tokens, losses], np.float64)
     count = rungs.shape[1]
-    require(bool(np.isfinite(rungs).all()), "a rung has no finite loss, so that nothing is fitted")
+    require(np.isfinite(rungs).all(), "a rung has no finite loss, so that nothing is fitted")
     law = fit_once(rungs)
     # a seed of its own, so that a fit of the same rungs is the same fit
     rng = np.random.default_rng(count)

@@ -19,7 +19,7 @@ def parse_experiment(verb: str, options: type[Any], argv: Sequence[str]) -> tupl
     base = [*words[at + 1 :]]
     base = base[1:] if base[:1] == ["train"] else base
     needs = "--data DIR --max-steps N" if verb == "mix" else "--task lm --data DIR"
-    require(bool(base), f"{verb} needs a training after --: unitk {verb} ... -- {needs}")
+    require(base, f"{verb} needs a training after --: unitk {verb} ... -- {needs}")
     return given, base
 
 

@@ -309,7 +309,7 @@ def check_parts(whole: Start, divide: int) -> None:
         f"{LEAST * divide} or more after --, or divide by less",
     )
     require(whole.data.kind == "text", f"mix divides texts, and --data holds {whole.data.kind}")
-    require(bool(whole.data.valid), "mix compares losses of held-out texts: give --valid")
+    require(whole.data.valid, "mix compares losses of held-out texts: give --valid")
     for place, _ in corpora_of(whole.config)[0]:
         count = len(open_corpus(place))
         require(count >= divide, f"{place} has {count} texts: --divide {count} or less")

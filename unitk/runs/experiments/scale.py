@@ -243,12 +243,12 @@ def parse_rung(text: str) -> tuple[str, int]:
 
 def rung_of(folder: Path, base: Sequence[str], size: str, tokens: int) -> Rung:
     """A rung; raises UsageError for wrong options or data."""
-    require(bool(re.fullmatch(r"\d+x\d+", size)), f"--sizes {size}: write WIDTHxLAYERS, as 64x2")
+    require(re.fullmatch(r"\d+x\d+", size), f"--sizes {size}: write WIDTHxLAYERS, as 64x2")
     width, layers = map(int, size.split("x"))
     first = parse_train([*base, f"--save-dir={folder / 'x'}", "--max-steps=1"])
     arch = first.components["arch"].config
     task = first.settings["task"].text
-    require(bool(first.main.nproc == 1 and not first.main.seeds), "scale takes no --nproc, --seeds")
+    require(first.main.nproc == 1 and not first.main.seeds, "scale takes no --nproc, --seeds")
     # heads keep their width, so that only their number changes; kernels like multiples of 8
     heads = max(1, round(width * arch.num_heads / arch.width))
     ffn = max(8, 8 * round(width * arch.ffn_width / arch.width / 8))
@@ -262,7 +262,7 @@ def rung_of(folder: Path, base: Sequence[str], size: str, tokens: int) -> Rung:
     except UsageError as error:  # the same training was parsed above, in another shape
         raise UsageError(f"{size} of --sizes or --held-out: {error}") from error
     start = prepare(parsed)
-    require(bool(start.data.valid), "scale compares validations: give --valid")
+    require(start.data.valid, "scale compares validations: give --valid")
     steps = round(tokens / (start.config.batch_tokens or 1))
     require(
         steps > 1, f"--tokens {tokens} is less than 2 updates of {start.config.batch_tokens} slots"

@@ -194,7 +194,7 @@ def draw_trials(options: Options) -> list[dict[str, str]]:
         if not equals and last is not None and isinstance(values := axes[last], list):
             values.append(text)
             continue
-        require(bool(equals and value), f"--over {text}: write OPTION=VALUE,VALUE or =LOW:HIGH")
+        require(equals and value, f"--over {text}: write OPTION=VALUE,VALUE or =LOW:HIGH")
         name = name.removeprefix("--")
         require(name not in axes, f"--over {name} is given twice")
         require(name != "save-dir", "--over save-dir: each trial has a folder in --save-dir")
@@ -263,7 +263,7 @@ def trial_of(folder: Path, number: int, values: dict[str, str], base: Sequence[s
     alone = parsed.main.nproc == 1 and not parsed.main.seeds and not parsed.main.dry_run
     require(alone, "sweep takes no --nproc, --seeds or --dry-run")
     start = prepare(parsed)
-    require(bool(start.data.valid), "sweep compares validations: give --valid")
+    require(start.data.valid, "sweep compares validations: give --valid")
     return Trial(name, values, start)
 
 
@@ -318,7 +318,7 @@ def rungs(options: Options, start: Start) -> list[int]:
     if options.halving is None:
         return [WHOLE]
     total = start.config.max_steps
-    require(bool(total), "--halving divides the updates of a run: give --max-steps after --")
+    require(total, "--halving divides the updates of a run: give --max-steps after --")
     # a budget below --valid-every would end before the first validation
     shares = (options.halving**rung for rung in range(options.rungs - 1, 0, -1))
     budgets = [total // share for share in shares if total // share >= start.config.valid_every]

@@ -70,7 +70,7 @@ class Chat(WritingRoute):
 
     @cached_property
     def texts(self) -> list[Sequence[str]]:
-        require(bool(self.body.get("messages")), f"messages must be {SHAPE}")
+        require(self.body.get("messages"), f"messages must be {SHAPE}")
         return self.read_texts("messages", lambda messages, name: [parts_of(messages)])
 
     def sources(self) -> tuple[list[list[Ids]], GenerateConfig]:
