@@ -78,7 +78,8 @@ def _mistake(cause: ValueError) -> str:
     if not (rest := cause.doc[cause.pos :].strip()):
         return "it ends too early" if cause.doc.strip() else "it is empty"
     line = f"line {cause.lineno}, " if cause.lineno > 1 else ""
-    return f"{line}character {cause.colno}: {rest[:20]!r}"
+    cure = "; json has double quotes" * (rest[0] == "'")
+    return f"{line}character {cause.colno}: {rest[:20]!r}{cure}"
 
 
 def require_file(path: Path) -> None:

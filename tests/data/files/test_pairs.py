@@ -1,5 +1,6 @@
 """Pairs from records."""
 
+import csv
 import gzip
 import json
 
@@ -184,3 +185,35 @@ def test_null_is_an_empty_text(tmp_path):
     # a further target that is null is none
     more = lines(tmp_path / "y.jsonl", good | {"other": None})
     assert list(read_records(more, Fields(("body",), ("other", "title")))) == [PairText(["a"], "b")]
+
+
+def table(path, spell, **columns):
+    """A CSV file whose cells hold lists as `spell` writes them."""
+    with path.open("w", newline="") as file:
+        out = csv.writer(file)
+        out.writerow(columns)
+        for row in zip(*columns.values(), strict=True):
+            out.writerow([cell if isinstance(cell, str) else spell(cell) for cell in row])
+    return path
+
+
+WORDS, TAGS = [["I", 'saw "x"', "Oslo"], ["yes"]], [["O", "O", "B-LOC"], ["O"]]
+
+
+@pytest.mark.parametrize(("words", "tags"), [(WORDS, TAGS), (["I saw Oslo", "yes"], TAGS)])
+def test_a_cell_with_a_list_of_words_or_tags_is_that_list(tmp_path, words, tags):
+    path = table(tmp_path / "a.csv", json.dumps, words=words, tags=tags)
+    read = read_records(path, Fields(("words",), (), label="tags", form="tags"))
+    whole = [text if isinstance(text, list) else text.split() for text in words]
+    assert [(pair.source, pair.label) for pair in read] == list(zip(whole, tags, strict=True))
+
+
+@pytest.mark.parametrize(
+    "columns", [{"words": WORDS}, {"tags": TAGS}, {"words": WORDS, "tags": TAGS}]
+)
+def test_a_list_as_python_prints_it_is_refused(tmp_path, columns):
+    """It has as many blanks as a list of json, so that it passed for words and tags."""
+    given = {"words": ["I saw Oslo", "yes"], "tags": ["O O B-LOC", "O"]} | columns
+    path = table(tmp_path / "a.csv", repr, **given)
+    with pytest.raises(DataError, match=r"line 2.*'(words|tags)'.*not JSON.*double quotes"):
+        read_records(path, Fields(("words",), (), label="tags", form="tags"))

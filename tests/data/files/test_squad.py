@@ -153,3 +153,20 @@ def test_what_is_no_squad(tmp_path, tree, message):
         list(read_squad(write(tmp_path / "x.json", json.dumps(tree))))
     with pytest.raises(DataError, match="x.json: not JSON"):
         list(read_squad(write(tmp_path / "x.json", "{")))
+
+
+def test_right_answers_in_cells_of_csv_are_those_of_records(tmp_path):
+    answers = {"text": ["1040", "in 1040"], "answer_start": [20, 17]}
+    found = []
+    for name, spell in (("a.csv", json.dumps), ("b.csv", repr), ("c.jsonl", None)):
+        path = tmp_path / name
+        if spell:
+            path.write_text('answers\n"' + spell(answers).replace('"', '""') + '"\n')
+        else:
+            path.write_text(json.dumps({"answers": answers}) + "\n")
+        if spell is repr:  # it was the only right answer
+            with pytest.raises(DataError, match=r"b.csv, line 2.*not JSON.*double quotes"):
+                read_labels(path, "span", "answers", "--label-field")
+        else:
+            found.append([read.label for read in read_labels(path, "span", "answers", "")])
+    assert found == [[answers["text"]]] * 2

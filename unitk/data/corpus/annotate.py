@@ -28,7 +28,6 @@ ENTITY_FIRST, ENTITY_INSIDE = 4, 8
 ASKER, ANSWERER = 16, 32
 UNIT = regex.compile(rf"{UNSPACED}|[\w--{UNSPACED}]+|[^\w\s]", regex.V1)
 """A word, a mark, or a character of a script without blanks: what surface forms are made of."""
-CHINESE = regex.compile(r"\p{Han}+")
 
 
 @register("annotator", "phrases")
@@ -70,29 +69,6 @@ class Entities(Phrases):
     """Mark the names listed in a file as phrases are: 4 on the first token, 8 on the others."""
 
     marks = ENTITY_FIRST, ENTITY_INSIDE
-
-
-@register("annotator", "jieba")
-class Jieba:
-    """Mark words of several Chinese characters as phrases; a file has words of the user's own."""
-
-    def __init__(self, path: Path | None) -> None:
-        try:
-            import jieba
-        except ImportError as error:
-            raise UsageError(
-                "--annotate jieba needs the package jieba: pip install 'unitk[chinese]'"
-            ) from error
-        jieba.setLogLevel("WARNING")  # it would print how its dictionary is loaded
-        self.tokenizer = jieba.Tokenizer()
-        if path is not None:
-            for line in read_lines(path):
-                self.tokenizer.add_word(line)
-
-    def __call__(self, text: str, ids: list[int], vocab: Vocab) -> Notes:
-        words = self.tokenizer.tokenize(text)
-        places = [(a, b) for word, a, b in words if b > a + 1 and CHINESE.fullmatch(word)]
-        return mark_tokens(text, ids, vocab, places, (FIRST, INSIDE))
 
 
 @register("annotator", "roles")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -100,7 +101,12 @@ def read_labels(path: Path, form: str, name: str, option: str) -> list[Read]:
 
 def _read(record: Record, form: str, name: str, option: str) -> Read:
     record.need(name, option=option)
-    value, where = record.get(name), record.where(name)
+    # of a table of SQuAD: an object of lists, or a list of objects, which may be in a cell of CSV
+    texts = f"{name}.text"
+    value = record.get(texts if form == "span" and texts in record else name)
+    where = record.where(name)
+    if isinstance(value, str) and re.match(r"\[?\{'", value):  # as Python prints it: an error
+        parse_json(value, where)
     source = record.get("source")
     key = record.get("id")
     chosen = isinstance(value, int) and isinstance(source, list)
@@ -181,10 +187,6 @@ def _label(value: Any, form: str, where: str) -> Any:
     if form != "span":
         label: Any = label_of(value, form, where)
         return label if form in ("tags", "classes") else label[0]
-    if isinstance(value, dict):  # of a table of SQuAD, as `datasets` has it
-        value = value.get("text")
-    elif isinstance(value, list):  # of objects, as other tables have it
-        value = [one.get("text") if isinstance(one, dict) else one for one in value]
     if isinstance(value, list) and [*map(type, value)] == [int, int]:
         return value
     answers = value

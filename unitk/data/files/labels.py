@@ -79,7 +79,7 @@ LABEL_READERS: dict[str, tuple[str, Callable[[Any], Label | None]]] = {
 }
 """Form of labels -> what a field must hold, for errors, and the labels in it; None if there are
 none. `FORMS` in data/corpus/columns.py tells how they are stored."""
-AS_JSON = {"classes": r"\[", "span": r"\[|null|$", "links": r"\[|null|$"}
+AS_JSON = {"classes": r"\[", "tags": r"\[", "span": r"[\[{]|null|$", "links": r"\[|null|$"}
 """Form -> how a text begins that has the labels as json, as in CSV; an empty one is null."""
 
 
@@ -127,8 +127,13 @@ def spaced_words(words: Sequence[str]) -> list[str]:
     return [f" {word}" if i else word for i, word in enumerate(words)]
 
 
-def split_words(text: str) -> list[str]:
-    """The words of a text between blanks, tabs and line ends; U+00A0 and U+3000 are characters."""
+def split_words(text: str, where: str = "") -> list[str]:
+    """The words of a text between blanks, tabs and line ends; U+00A0 and U+3000 are characters.
+
+    A text that begins as a list of texts in json is one, as in CSV; `where` names it in errors.
+    """
+    if re.match(r"\[\s*['\"]", text):
+        return [*map(str, parse_json(text, where))]
     return WORDS.findall(text)
 
 

@@ -182,7 +182,9 @@ def words_of(record: Record, fields: Fields) -> list[str]:
     """The words of a record's only source: a list, or a text that is split at blanks."""
     field = fields.source[0]
     words = record.texts(field, "--source-field")
-    return words if isinstance(record.get(field), list) else labels.split_words(words[0])
+    if isinstance(record.get(field), list):
+        return words
+    return labels.split_words(words[0], record.where(field))
 
 
 def choices_of(record: Record, fields: Fields) -> list[str]:

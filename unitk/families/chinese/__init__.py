@@ -1,0 +1,1 @@
+"""What is of Chinese alone: the annotator of its words."""
