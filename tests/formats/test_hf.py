@@ -90,6 +90,9 @@ ROPE = {"rope_type": "llama3", "rope_theta": 50.0, "factor": 32.0, "low_freq_fac
 ROPE |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 24}
 MISTRAL = {**GROUPED, "sliding_window": 5}
 SMOLLM3 = {**LLAMA, "num_hidden_layers": 3, "no_rope_layers": [0, 1, 1], "pad_token_id": 0}
+HALF = {"partial_rotary_factor": 0.5}
+GLM = {**GROUPED, "pad_token_id": 0}
+EDGE = {"attention_bias": False, "partial_rotary_factor": 1.0, "tie_word_embeddings": True}
 TYPES = ["sliding_attention", "full_attention"]
 UPPER = {**GROUPED, "use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1}
 GEMMA = {**GROUPED, "query_pre_attn_scalar": 12, "sliding_window": 6, "layer_types": TYPES}
@@ -130,6 +133,12 @@ FAMILIES = {
         "Ernie4_5Config",
         {**LLAMA, "rope_parameters": ROPE},
     ),
+    "glm": ("GlmForCausalLM", "GlmConfig", GLM),
+    "glm_edge": ("GlmForCausalLM", "GlmConfig", {**GLM, **EDGE}),
+    "glm_longer": ("GlmForCausalLM", "GlmConfig", {**GLM, "rope_parameters": {**ROPE, **HALF}}),
+    "glm_both_ways": ("GlmForCausalLM", "GlmConfig", {**GLM, **OPEN}),
+    "glm4": ("Glm4ForCausalLM", "Glm4Config", {**GLM, "attention_bias": False}),
+    "glm4_both_ways": ("Glm4ForCausalLM", "Glm4Config", {**GLM, **EDGE, **OPEN}),
     "olmo2": ("Olmo2ForCausalLM", "Olmo2Config", GROUPED),
     "olmo2_both_ways": ("Olmo2ForCausalLM", "Olmo2Config", {**LLAMA, **OPEN}),
     "gemma3": ("Gemma3ForCausalLM", "Gemma3TextConfig", GEMMA),

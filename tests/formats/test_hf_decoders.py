@@ -24,6 +24,9 @@ RELEASED = {
     "mistral_7b": "MistralForCausalLM",
     "smollm3_3b": "SmolLM3ForCausalLM",
     "ernie4_5_0.3b": "Ernie4_5ForCausalLM",
+    "glm_edge_1.5b": "GlmForCausalLM",
+    "glm4_9b": "GlmForCausalLM",
+    "glm4_9b_0414": "Glm4ForCausalLM",
     "olmo2_1b": "Olmo2ForCausalLM",
     "gemma3_270m": "Gemma3ForCausalLM",
     "pythia_160m": "GPTNeoXForCausalLM",
@@ -82,6 +85,14 @@ OLDER = {
     "smollm3": (
         {"rope_theta": 5e6, "no_rope_layer_interval": 2},
         {"rotary_base": 5e6, "layer_rotary_bases": (5e6, 0.0)},
+    ),
+    "glm": (
+        {"rope_theta": 5e5, "partial_rotary_factor": 1.0},
+        {"rotary_base": 5e5, "rotary_share": 1.0},
+    ),
+    "glm4": (
+        {"rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 2.0}},
+        {"rotary_base": 5e5, "rotary_share": 0.5, "rotary_factor": 2.0},
     ),
     "olmo2": (
         {"rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 2.0}},
@@ -170,6 +181,8 @@ REFUSED = {
     "a rope that is not computed": ("llama", {"rope_scaling": {"rope_type": "yarn"}}, "rope_type"),
     "a share of channels": ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
     "nanotron's order": ("llama", {"rope_interleaved": True}, "rope_interleaved"),
+    "GLM of 2021": ("glm", {"block_position_encoding": True}, "--from glm reads it"),
+    "half of a pair that turns": ("glm", {"partial_rotary_factor": 0.3}, "rotary needs heads of 2"),
     "biases": ("llama", {"attention_bias": True}, "attention_bias"),
     "capped scores": ("gemma3_text", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping"),
     "a scale of scores": ("gemma3_text", {"query_pre_attn_scalar": 168}, "query_pre_attn_scalar"),

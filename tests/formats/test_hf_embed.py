@@ -29,6 +29,8 @@ from unitk.training.saving.checkpoint import Loaded, load
         ("mistral_7b", "lm"),
         ("smollm3_3b", "lm"),
         ("ernie4_5_0.3b", "lm"),
+        ("glm_edge_1.5b", "lm"),
+        ("glm4_9b_0414", "lm"),
         ("olmo2_1b", "lm"),
         ("gemma3_1b", "lm"),
         ("pythia_14m", "lm"),

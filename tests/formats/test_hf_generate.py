@@ -88,6 +88,8 @@ def test_the_defaults_are_those_of_generate():
         ("mistral_7b", "lm", {}, 1.0),
         ("smollm3_3b", "lm", {}, 1.0),
         ("ernie4_5_0.3b", "lm", {}, 1.0),
+        ("glm4_9b", "lm", {"opening": "gmask"}, 1.0),
+        ("glm4_9b_0414", "lm", {"opening": "gmask"}, 1.0),
         ("olmo2_1b", "lm", {}, 1.0),
         ("gemma3_tiny", "lm", {}, 1.0),
         ("pythia_tiny", "lm", {}, 1.0),

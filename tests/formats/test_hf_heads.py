@@ -73,6 +73,8 @@ FAMILIES = {
     "qwen2": ("Qwen2", {**GROUPED, **ONE, "head_dim": 8}),
     "qwen3": ("Qwen3", {**GROUPED, **ONE}),
     "smollm3": ("SmolLM3", {**GROUPED, **ONE}),
+    "glm": ("Glm", {**GROUPED, **ONE}),
+    "glm4": ("Glm4", {**GROUPED, **ONE}),
     "olmo2": ("Olmo2", {**GROUPED, **ONE}),
     "gemma3": ("Gemma3", {**GEMMA, **ONE, "layer_types": ["sliding_attention"]}),
     "neox": ("GPTNeoX", {**NEOX, **ONE}),
@@ -101,6 +103,7 @@ TODAY = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "neox")
 PAIRS += [(family, task) for family in ("mistral", "qwen3", "neox") for task in ("tag", "span")]
 PAIRS += [(family, "classify") for family in TODAY]
 PAIRS += [("llama", "span"), ("qwen3", "regress"), ("olmo2", "classify"), ("gemma3", "classify")]
+PAIRS += [("glm", "classify"), ("glm", "tag"), ("glm4", "classify")]
 PAIRS += [("ernie", "classify"), ("t5_v1_1", "classify"), ("gpt", "classify"), ("gpt", "choice")]
 ENDS["multi_label"] = ENDS["classify"]
 PAIRS += [(family, "multi_label") for family in ("bert", "gpt2", "bart")]

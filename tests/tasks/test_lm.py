@@ -76,9 +76,13 @@ def test_a_prompt_is_continued_unless_pairs_taught_to_answer(toy_vocab):
     assert prompt(True, delimiter="off") == [cls, a, b]
     assert prompt(False, opening="sep") == [sep, a, b]
     assert prompt(False, opening="none") == [a, b]
+    assert prompt(False, opening="gmask") == [toy_vocab.gmask, toy_vocab.sop, a, b]
 
 
-@pytest.mark.parametrize("opening, first", [("cls", ["cls"]), ("sep", ["sep"]), ("none", [])])
+FIRST = {"cls": ["cls"], "sep": ["sep"], "none": [], "gmask": ["gmask", "sop"]}
+
+
+@pytest.mark.parametrize("opening, first", FIRST.items())
 def test_what_a_text_begins_with(toy_vocab, opening, first):
     made = task(toy_vocab, opening=opening)
     text, one = (Text([np.arange(20, end)], np.zeros(1, int)) for end in (23, 21))
@@ -86,9 +90,12 @@ def test_what_a_text_begins_with(toy_vocab, opening, first):
     example = made.pretrain(text, rng)
     before = [toy_vocab.symbols[name] for name in first]
     assert example.towers["x"].token.tolist() == [*before, 20, 21, 22]
-    assert example.asks[0].label.tolist() == [20, 21, 22, toy_vocab.sep][1 - len(first) :]
+    asked = min(len(first), 1)  # symbols of an opening are no labels
+    assert example.asks[0].label.tolist() == [20, 21, 22, toy_vocab.sep][1 - asked :]
+    assert (np.diff([len(first) - 1, *example.asks[0].rows[:, 0]])[asked == 0 :] >= 0).all()
+    assert len(example.towers["x"]) <= made.slots(np.array(3))
     alone = task(toy_vocab, opening=opening, ends=False).pretrain(one, rng)
-    assert len(alone.towers["x"]) == 1 and len(alone.asks[0].label) == len(first)
+    assert len(alone.towers["x"]) == max(len(first), 1) and len(alone.asks[0].label) == asked
 
 
 def test_a_backward_model_reads_the_text_turned_round(toy_vocab):

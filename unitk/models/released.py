@@ -5,8 +5,7 @@ SmolLM3: Bakouch et al. 2025, https://huggingface.co/blog/smollm3. Mistral: Jian
 2310.06825. Qwen2.5: 2024, arXiv 2412.15115; Qwen3: 2025, arXiv 2505.09388. OLMo 2: 2025, arXiv
 2501.00656. Gemma 3: 2025, arXiv 2503.19786. Pythia: Biderman et al. 2023, arXiv 2304.01373.
 T5Gemma: Zhang et al. 2025, arXiv 2504.06225. ModernBERT: Warner et al. 2024, arXiv 2412.13663;
-Ettin: Weller et al. 2025, arXiv 2507.11412. EuroBERT: Boizard et al. 2025, arXiv 2503.05500.
-ERNIE 4.5: Baidu 2025, https://github.com/PaddlePaddle/ERNIE.
+Ettin: Weller et al. 2025, arXiv 2507.11412.
 
 transformers, llama.cpp and their kin compute all of them. Channels of a pair are neighbours here,
 and half a head apart there. The virtual row is what some tasks read; an import has none.
@@ -47,8 +46,6 @@ LLAMA3 = replace(
 # a causal window of 4,096 there has the slot itself in it
 MISTRAL = replace(LLAMA, layer_windows=(4095,), tied=False)
 SMOLLM3 = replace(LLAMA, norm_eps=1e-6, layer_rotary_bases=(5e6, 5e6, 5e6, 0.0))
-# nothing says that it sees both ways: a task does
-EUROBERT = replace(LLAMA, rotary_base=250000.0, head_dense="gelu", tied=False)
 QWEN2 = replace(LLAMA, rotary_base=1e6, norm_eps=1e-6, qkv_bias=True)
 NORMED = replace(LLAMA, norm_eps=1e-6, qk_norm=True, qk_norm_weights=True)
 # the first weights are our own
@@ -145,10 +142,6 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
     "mistral_7b": (resize(MISTRAL, 32, 4096, 32, 14336, 8), "Mistral 7B, version 0.1."),
     "smollm3_3b": (resize(SMOLLM3, 36, 2048, 16, 11008, 4), "SmolLM3-3B."),
     "olmo2_1b": (resize(OLMO2, 16, 2048, 16, 8192), "OLMo 2 1B, 1.48 billion parameters."),
-    "ernie4_5_0.3b": (
-        replace(resize(LLAMA, 18, 1024, 16, 3072, 2), head_width=128, rotary_base=500000.0),
-        "ERNIE 4.5 of 0.36 billion parameters.",
-    ),
     "gemma3_tiny": (
         replace(
             resize(tiny(GEMMA3), 2, 64, 4, 176, 1),
@@ -188,7 +181,6 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
         "ModernBERT-large and Ettin's encoder of 396 M parameters.",
     ),
     "modernbert_1b": (resize(MODERNBERT, 28, 1792, 28, 3840), "Ettin's encoder of 1.03 billion."),
-    "eurobert_210m": (EUROBERT, "EuroBERT-210m: 310 M parameters with its output matrix."),
 }
 
 OWN = {f"{family}_{size}" for family in ("qwen3", "t5gemma") for size in SIZES} | {"qwen3_15m"}

@@ -29,17 +29,24 @@ from unitk.data.cuts import Text
 from unitk.errors import require
 from unitk.options.fields import Weight
 from unitk.registry import register
-from unitk.slots import Example, Ids, Protocol, Slots, lm, stay, unroll
+from unitk.slots import Ask, Example, Ids, Protocol, Slots, lm, stay, unroll
 from unitk.tasks.base import Encoded, Task, places_of
 from unitk.vocab.base import Vocab
 
 
-def layout(tokens: Ids, unread: int = 1) -> Example:
-    """Lay out tokens, each asked at the one before it; the last one is read if `unread` is 0."""
-    steps = np.arange(len(tokens) - 1)
+def layout(tokens: Ids, unread: int = 1, first: int = 1) -> Example:
+    """Lay out tokens, each from the `first` asked at the one before it.
+
+    The last one is read if `unread` is 0.
+    """
     read = tokens[: max(len(tokens) - unread, 1)]  # one token alone asks nothing
     places = np.arange(len(read))
-    return Example({"x": stay(read, pos=places, at=places)}, [lm(steps, tokens[1:])])
+    return Example({"x": stay(read, pos=places, at=places)}, [ask(tokens, first)])
+
+
+def ask(tokens: Ids, first: int, name: str = "lm") -> Ask:
+    """What asks tokens from the `first` on, each at the one before it."""
+    return lm(np.arange(first - 1, len(tokens) - 1), tokens[first:], name=name)
 
 
 @register("task", "lm")
@@ -59,9 +66,10 @@ class LM(Task):
         source_weight: Weight = 0.0
         """Pairs: weight of the mean loss over the source, beside that over the target. GPT's
         auxiliary loss has 0.5 (section 3.2). 0: off."""
-        opening: Literal["cls", "sep", "none"] = "cls"
+        opening: Literal["cls", "sep", "none", "gmask"] = "cls"
         """Symbol before a text; with --stateful-rows, before a document or a stream. cls: [CLS].
-        sep: [SEP], the end of the text before it (GPT-2). none: no symbol (GPT)."""
+        sep: [SEP], the end of the text before it (GPT-2). none: no symbol (GPT). gmask: [gMASK] and
+        <|startofpiece|> (GLM-4)."""
         delimiter: Literal["on", "off", "always"] = "on"
         """on: [SEP] ends the source of a pair, and the prompt of a model that was trained on pairs.
         Other models continue their prompt. off: the target continues the source. always: [SEP] ends
@@ -78,7 +86,7 @@ class LM(Task):
     def __init__(self, config: Config, vocab: Vocab) -> None:
         super().__init__(config, vocab)
         self.separates = config.ends
-        self.frame = int(config.ends or config.cut_ends or config.opening != "none")
+        self.frame = max(len(self.start), config.ends or config.cut_ends)
 
     @cached_property
     def protocol(self) -> Protocol:
@@ -92,7 +100,8 @@ class LM(Task):
     @cached_property
     def start(self) -> Ids:
         v = self.vocab
-        return np.array({"cls": [v.cls], "sep": [v.sep], "none": []}[self.config.opening], np.int64)
+        starts = {"cls": [v.cls], "sep": [v.sep], "none": [], "gmask": [v.gmask, v.sop]}
+        return np.array(starts[self.config.opening], np.int64)
 
     @property
     def backward(self) -> bool:  # type: ignore[override]
@@ -112,15 +121,16 @@ class LM(Task):
         asks_next = (text.carried and not opened) if last else (text.carried or not opened)
         more = (text.before if self.backward else text.after) if asks_next else self.start[:0]
         tokens = np.concatenate([start, self.put_in_order(text.ids), end, more]).astype(np.int64)
-        return layout(tokens, unread=int(not text.carried or len(end) + len(more) > 0))
+        unread = int(not text.carried or len(end) + len(more) > 0)
+        return layout(tokens, unread, max(len(start), 1))
 
     def finetune(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
         require(not self.backward, "--task.backward is for texts: a target follows its source")
         prompt = self.lay_out_prompt(source, self.config.delimiter != "off")
         example = unroll(prompt, self.protocol, np.append(target, self.vocab.sep))
         if self.config.source_weight:
-            words = prompt.towers["x"].token  # its own words, each asked at the one before
-            example.asks.append(lm(np.arange(len(words) - 1), words[1:], name="source"))
+            words = prompt.towers["x"].token
+            example.asks.append(ask(words, max(len(self.start), 1), "source"))
         return example
 
     def lay_out_continuation(self, before: Ids, text: Ids) -> Example:
@@ -143,8 +153,8 @@ class LM(Task):
         """
         example = self.lay_out_prompt(parts, delimited=self.config.delimiter != "off")
         tokens = example.towers["x"].token
-        # all but the first token are predicted, the last S too, whose own label is the class
-        example.asks.append(lm(np.arange(len(tokens) - 1), tokens[1:]))
+        # all after the first token are predicted, the last S too, whose own label is the class
+        example.asks.append(ask(tokens, max(len(self.start), 1)))
         places = places_of(parts, len(self.start))
         if self.backward:
             last = 2 * len(self.start) + len(self.join(parts)) - 1

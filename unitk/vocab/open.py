@@ -17,7 +17,7 @@ from typing import Any
 
 from unitk import pretrained, registry
 from unitk.errors import DataError
-from unitk.vocab.base import FILE, SYMBOLS, Vocab, adopt
+from unitk.vocab.base import ALIASES, FILE, Vocab, adopt
 from unitk.vocab.subwords import Lowercased, SentencePiece, Unaccented, VocabModel
 from unitk.vocab.tokenizer_classes import KIND, Pieces, check_model
 from unitk.vocab.tokenizer_files import (
@@ -36,11 +36,11 @@ from unitk.vocab.untrusted import failures, load_tokenizer, name_errors
 
 WRITERS = (
     "gpt2 openai-gpt t5 bart llama mistral qwen2 qwen3 smollm3 olmo2 gemma3_text gpt_neox opt "
-    "gpt_neo pegasus mbart ernie4_5"
+    "gpt_neo pegasus mbart ernie4_5 glm glm4"
 ).split()
 """Kinds of model that write texts, which end with eos_token_id."""
-FURTHER = ("gmask", "smask", "sop", "eop")
-"""Symbols of which transformers has no role."""
+FURTHER = ("mask", "gmask", "smask", "sop", "eop")
+"""Symbols of which transformers has no role, or no file names it."""
 TRIED = ("The Caf\u00e9, 1,234.5", " a  b\n c", "don't \u4e2d\u6587 \u00c4 '' Ab")
 """Texts that tell whether a tokenizer.json prepares texts as its class does."""
 
@@ -271,9 +271,9 @@ def _symbols(files: TokenizerFiles, model: Tokenizers) -> dict[str, int]:
         if index is not None and index not in symbols.values():
             symbols.setdefault(name, index)
     for name in FURTHER:
-        further = model.find(SYMBOLS[name])
-        if further is not None and model.declares(further) and further not in symbols.values():
-            symbols[name] = further
+        for further in map(model.find, ALIASES[name]):
+            if further is not None and model.declares(further) and further not in symbols.values():
+                symbols.setdefault(name, further)
     return symbols
 
 

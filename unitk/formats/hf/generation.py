@@ -244,6 +244,7 @@ def decoder_opening(model_folder: ModelFolder) -> dict[str, str]:
     ids = tokenizer.encode("a", add_special_tokens=True).ids
     front = tuple(takewhile(lambda index: index not in words, ids))
     known = {(): "none", (vocab.cls,): "cls", (vocab.sep,): "sep"}
+    known[vocab.gmask, vocab.sop] = "gmask"
     if front not in known:
         symbols = " ".join(vocab.pieces(front))
         log.warning("%s puts %s before a text, which no --task.opening has", file, symbols)

@@ -1,12 +1,14 @@
-"""Architectures by name: models of transformers that differ little from BERT, GPT-2, BART and T5.
+"""Architectures by name: models of transformers that differ little from those of unitk.
 
 DistilBERT: Sanh et al. 2019, arXiv 1910.01108. MPNet: Song et al. 2020, arXiv 2004.09297. XLM-R:
 Conneau et al. 2020, arXiv 1911.02116. CamemBERT: Martin et al. 2020, arXiv 1911.03894. mT5: Xue et
 al. 2021, arXiv 2010.11934. OPT: Zhang et al. 2022, arXiv 2205.01068. GPT-Neo: Black et al. 2021,
 https://doi.org/10.5281/zenodo.5297715. Pegasus: Zhang et al. 2020, arXiv 1912.08777. Marian:
 Junczys-Dowmunt et al. 2018, arXiv 1804.00344; OPUS-MT: Tiedemann and Thottingal 2020. mBART: Liu
-et al. 2020, arXiv 2001.08210. Two BERTs: Rothe et al. 2020, arXiv 1907.12461. The tables of
-`unitk/formats/hf/tables` have their names; torch is not imported here.
+et al. 2020, arXiv 2001.08210. Two BERTs: Rothe et al. 2020, arXiv 1907.12461. EuroBERT: Boizard et
+al. 2025, arXiv 2503.05500. ERNIE 4.5: Baidu 2025, https://github.com/PaddlePaddle/ERNIE. GLM-4:
+2024, arXiv 2406.12793. The tables of `unitk/formats/hf/tables` have their names; torch is not
+imported here.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from unitk.models.archs import (
 )
 from unitk.models.base import Preset
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
+from unitk.models.released import LLAMA
 from unitk.registry import register
 
 # half of BERT's layers, and no segments
@@ -73,6 +76,14 @@ BERT2BERT = EncoderDecoderConfig(
     **{field.name: getattr(BERT, field.name) for field in fields(ModelConfig)} | {"heads": ()},
     shared_embeddings=False,
 )
+# nothing says that it sees both ways: a task does
+EUROBERT = replace(LLAMA, rotary_base=250000.0, head_dense="gelu", tied=False)
+GLM4 = replace(
+    resize(LLAMA, 40, 4096, 32, 13696, 2),
+    head_width=128,
+    rotary_share=0.5,
+    tied=False,
+)
 # what tells the multilingual ones apart is their vocabulary
 PRESETS: dict[str, tuple[ModelConfig, str]] = {
     "distilbert_tiny": (tiny(DISTILBERT), TESTS),
@@ -103,6 +114,17 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
     "mbart_large": (resize(MBART, 12, 1024, 16), "mBART and mBART-50, 611 M parameters."),
     "bert2bert_tiny": (tiny(BERT2BERT), TESTS2),
     "bert2bert_base": (BERT2BERT, "Two BERT-base, the second with cross-attention: 247 M."),
+    "eurobert_210m": (EUROBERT, "EuroBERT-210m: 310 M parameters with its output matrix."),
+    "ernie4_5_0.3b": (
+        replace(resize(LLAMA, 18, 1024, 16, 3072, 2), head_width=128, rotary_base=500000.0),
+        "ERNIE 4.5 of 0.36 billion parameters.",
+    ),
+    "glm_edge_1.5b": (
+        replace(resize(LLAMA, 28, 2048, 16, 6144, 4), head_width=128),
+        "GLM-Edge 1.5B.",
+    ),
+    "glm4_9b": (replace(GLM4, norm_eps=1.5625e-7, qkv_bias=True), "GLM-4-9B."),
+    "glm4_9b_0414": (replace(GLM4, norm_after=True), "GLM-4-9B of April 2025."),
     "gpt_neo_1.3b": (resize(GPT_NEO, 24, 2048, 16), "GPT-Neo 1.3B."),
 }
 
