@@ -88,11 +88,15 @@ GROUPED = {**LLAMA, "num_key_value_heads": 2, "tie_word_embeddings": False}
 BOTH_WAYS = {**GROUPED, "is_causal": False}
 ROPE = {"rope_type": "llama3", "rope_theta": 50.0, "factor": 32.0, "low_freq_factor": 1.0}
 ROPE |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 24}
-MISTRAL = {**GROUPED, "sliding_window": 5}
+WINDOW = {"sliding_window": 5}
+MISTRAL = {**GROUPED, **WINDOW}
 SMOLLM3 = {**LLAMA, "num_hidden_layers": 3, "no_rope_layers": [0, 1, 1], "pad_token_id": 0}
 HALF = {"partial_rotary_factor": 0.5}
 GLM = {**GROUPED, "pad_token_id": 0}
 EDGE = {"attention_bias": False, "partial_rotary_factor": 1.0, "tie_word_embeddings": True}
+PHI3 = {**LLAMA, "pad_token_id": 0}
+STABLE = {key: GROUPED[key] for key in GROUPED if key != "head_dim"} | HALF
+BIASED = {"use_qkv_bias": True, "num_key_value_heads": 4, "tie_word_embeddings": True}
 TYPES = ["sliding_attention", "full_attention"]
 UPPER = {**GROUPED, "use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1}
 GEMMA = {**GROUPED, "query_pre_attn_scalar": 12, "sliding_window": 6, "layer_types": TYPES}
@@ -139,6 +143,18 @@ FAMILIES = {
     "glm_both_ways": ("GlmForCausalLM", "GlmConfig", {**GLM, **OPEN}),
     "glm4": ("Glm4ForCausalLM", "Glm4Config", {**GLM, "attention_bias": False}),
     "glm4_both_ways": ("Glm4ForCausalLM", "Glm4Config", {**GLM, **EDGE, **OPEN}),
+    "phi3": ("Phi3ForCausalLM", "Phi3Config", {**PHI3, **WINDOW}),
+    "phi3_grouped": ("Phi3ForCausalLM", "Phi3Config", {**PHI3, "num_key_value_heads": 2}),
+    "phi3_both_ways": ("Phi3ForCausalLM", "Phi3Config", {**PHI3, **WINDOW, **OPEN}),
+    "stablelm": ("StableLmForCausalLM", "StableLmConfig", STABLE),
+    "stablelm_biased": ("StableLmForCausalLM", "StableLmConfig", {**STABLE, **BIASED}),
+    "starcoder2": ("Starcoder2ForCausalLM", "Starcoder2Config", {**GROUPED, **WINDOW}),
+    "starcoder2_plain": ("Starcoder2ForCausalLM", "Starcoder2Config", {**LLAMA, "use_bias": False}),
+    "starcoder2_both_ways": (
+        "Starcoder2ForCausalLM",
+        "Starcoder2Config",
+        {**LLAMA, **WINDOW, **OPEN},
+    ),
     "olmo2": ("Olmo2ForCausalLM", "Olmo2Config", GROUPED),
     "olmo2_both_ways": ("Olmo2ForCausalLM", "Olmo2Config", {**LLAMA, **OPEN}),
     "gemma3": ("Gemma3ForCausalLM", "Gemma3TextConfig", GEMMA),

@@ -4,8 +4,10 @@ import json
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
+from rounding import assert_near
 from safetensors.torch import load_file, save_file
 
 from unitk.errors import CheckpointError, UnitkError, UsageError
@@ -27,6 +29,9 @@ RELEASED = {
     "glm_edge_1.5b": "GlmForCausalLM",
     "glm4_9b": "GlmForCausalLM",
     "glm4_9b_0414": "Glm4ForCausalLM",
+    "phi3_3.8b": "Phi3ForCausalLM",
+    "stablelm_2_1.6b": "StableLmForCausalLM",
+    "starcoder2_3b": "Starcoder2ForCausalLM",
     "olmo2_1b": "Olmo2ForCausalLM",
     "gemma3_270m": "Gemma3ForCausalLM",
     "pythia_160m": "GPTNeoXForCausalLM",
@@ -61,7 +66,7 @@ def test_every_name_and_shape_of_the_released_size_is_theirs(hf, arch):
     with torch.device("meta"):
         ours, other = config.build(50), theirs(theirs.config_class(**about))
     tensors = dict(ours.named_parameters())
-    found = layout_of(family, config).to_stored(tensors, config, copies=True)
+    found = family.join(layout_of(family, config).to_stored(tensors, config, copies=True))
     lm_head = found.pop("embed_out.weight", None)  # which transformers 5 renames
     found |= {} if lm_head is None else {"lm_head.weight": lm_head}
     wanted = dict(other.state_dict())
@@ -94,6 +99,12 @@ OLDER = {
         {"rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 2.0}},
         {"rotary_base": 5e5, "rotary_share": 0.5, "rotary_factor": 2.0},
     ),
+    "phi3": ({"rope_theta": 5e5, "sliding_window": 9}, {"layer_windows": (8,)}),
+    "stablelm": (
+        {"rope_theta": 5e5, "hidden_size": 64},
+        {"rotary_base": 5e5, "rotary_share": 0.25},
+    ),
+    "starcoder2": ({"rope_theta": 5e5, "sliding_window": 9}, {"layer_windows": (8,)}),
     "olmo2": (
         {"rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 2.0}},
         {"rotary_base": 5e5, "rotary_factor": 2.0},
@@ -126,7 +137,7 @@ SIZES = {
 def read(kind, given):
     """The settings that a family reads in a config.json of 4 layers."""
     family = get("model_type", kind)
-    given = SIZES | given
+    given = family.settings_in(SIZES | given, "config.json")
     settings.refuse(given, family.fixed, "config.json")
     check_config(given, family, "config.json")
     config = settings.read(archs.preset(family.presets[0]), family.keys, given, "config.json")
@@ -182,7 +193,13 @@ REFUSED = {
     "a share of channels": ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
     "nanotron's order": ("llama", {"rope_interleaved": True}, "rope_interleaved"),
     "GLM of 2021": ("glm", {"block_position_encoding": True}, "--from glm reads it"),
-    "half of a pair that turns": ("glm", {"partial_rotary_factor": 0.3}, "rotary needs heads of 2"),
+    "Phi-3's long positions": ("phi3", {"rope_scaling": {"type": "longrope"}}, "rope_type"),
+    "a head width of StableLM": ("stablelm", {"hidden_size": 64, "head_dim": 24}, "head_dim"),
+    "its parallel parts": ("stablelm", {"use_parallel_residual": True}, "use_parallel_residual"),
+    "its norms of queries": ("stablelm", {"qk_layernorm": True}, "qk_layernorm"),
+    "a StableLM that sees both sides": ("stablelm", {"is_causal": False}, "is_causal is false"),
+    "a factor of nothing": ("granite", {"logits_scaling": 0}, "above 0"),
+    "a factor in words": ("granite", {"logits_scaling": "8"}, "logits_scaling must be a number"),
     "biases": ("llama", {"attention_bias": True}, "attention_bias"),
     "capped scores": ("gemma3_text", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping"),
     "a scale of scores": ("gemma3_text", {"query_pre_attn_scalar": 168}, "query_pre_attn_scalar"),
@@ -304,6 +321,34 @@ def there(hf, tmp_path, vocab_txt):
     hf.Qwen3ForCausalLM(config).save_pretrained(tmp_path / "there", max_shard_size="20KB")
     (tmp_path / "there" / "vocab.txt").write_text(vocab_txt.read_text())
     return tmp_path / "there"
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_granite_becomes_a_llama(hf, kit, tmp_path, vocab_txt, tied):
+    """Its factors are a part of the weights, at all depths and of the output."""
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "vocab_size": 60, "bos_token_id": 2}
+    factors = {"embedding_multiplier": 12.0, "attention_multiplier": 0.2}
+    factors |= {"residual_multiplier": 0.3, "logits_scaling": 8, "tie_word_embeddings": tied}
+    torch.manual_seed(0)
+    config = hf.GraniteConfig(**{**SIZES, **sizes, **factors, "eos_token_id": 3})
+    model = kit.perturbed(hf.GraniteForCausalLM(config))
+    model.save_pretrained(tmp_path / "there")
+    (tmp_path / "there" / "vocab.txt").write_text(vocab_txt.read_text())
+    ours = kit.to_unitk("hf", tmp_path / "there", tmp_path / "ours")
+    tokens = kit.ids(np.random.default_rng(0), 14)
+    row = torch.from_numpy(tokens)[None]
+    with torch.no_grad():
+        wanted = model(row, output_hidden_states=True)
+        found = kit.logits(load(ours).model, kit.single(tokens, at=np.arange(14)), 60)
+        back = hf.AutoModelForCausalLM.from_pretrained(
+            kit.from_unitk(ours, "hf", tmp_path / "back")
+        )
+        again = back.eval()(row, output_hidden_states=True)
+    assert_near(found, wanted.logits[0])
+    assert_near(again.logits, wanted.logits)
+    assert back.config.model_type == "llama"
+    for one, other in zip(again.hidden_states, wanted.hidden_states, strict=True):
+        assert_near(one, other)
 
 
 def alter(file, **more):

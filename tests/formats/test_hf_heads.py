@@ -35,6 +35,8 @@ from .test_hf import (
     MODERN,
     NEOX,
     OWN_IDS,
+    PHI3,
+    STABLE,
     T5,
     T5_1_1,
     TOKENIZERS,
@@ -75,6 +77,9 @@ FAMILIES = {
     "smollm3": ("SmolLM3", {**GROUPED, **ONE}),
     "glm": ("Glm", {**GROUPED, **ONE}),
     "glm4": ("Glm4", {**GROUPED, **ONE}),
+    "phi3": ("Phi3", {**PHI3, **ONE}),
+    "stablelm": ("StableLm", {**STABLE, **ONE}),
+    "starcoder2": ("Starcoder2", {**GROUPED, **ONE}),
     "olmo2": ("Olmo2", {**GROUPED, **ONE}),
     "gemma3": ("Gemma3", {**GEMMA, **ONE, "layer_types": ["sliding_attention"]}),
     "neox": ("GPTNeoX", {**NEOX, **ONE}),
@@ -103,7 +108,8 @@ TODAY = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "neox")
 PAIRS += [(family, task) for family in ("mistral", "qwen3", "neox") for task in ("tag", "span")]
 PAIRS += [(family, "classify") for family in TODAY]
 PAIRS += [("llama", "span"), ("qwen3", "regress"), ("olmo2", "classify"), ("gemma3", "classify")]
-PAIRS += [("glm", "classify"), ("glm", "tag"), ("glm4", "classify")]
+PAIRS += [("glm", "classify"), ("glm", "tag"), ("glm4", "classify"), ("phi3", "classify")]
+PAIRS += [(family, task) for family in ("stablelm", "starcoder2") for task in ("classify", "tag")]
 PAIRS += [("ernie", "classify"), ("t5_v1_1", "classify"), ("gpt", "classify"), ("gpt", "choice")]
 ENDS["multi_label"] = ENDS["classify"]
 PAIRS += [(family, "multi_label") for family in ("bert", "gpt2", "bart")]

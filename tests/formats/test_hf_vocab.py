@@ -7,6 +7,7 @@ import torch
 
 import unitk
 from tests.vocab.test_open import FAMILIES, odd_texts, write
+from unitk.formats.hf.families import families
 from unitk.formats.vocabs import same_vocab
 from unitk.models.archs import preset
 from unitk.registry import get
@@ -15,6 +16,7 @@ from unitk.training.saving.checkpoint import Loaded
 from unitk.verbs import preprocess
 from unitk.vocab.base import Vocab
 from unitk.vocab.open import open_vocab
+from unitk.vocab.tokenizer_files import AS_IT_IS, FIXED, USUAL
 from unitk.vocab.tokenizer_json import Tokenizers
 
 MODELS = {
@@ -186,6 +188,18 @@ def test_a_vocabulary_that_comes_back_is_the_same(hf, kit, tmp_path, kind):
     ):
         model = Tokenizers(json.dumps(spec | change).encode())
         assert not same_vocab(one, Vocab(model, other.symbols, other.added))
+
+
+@pytest.mark.parametrize("kind", sorted(families()))
+def test_a_model_type_has_the_class_that_transformers_takes(hf, kind):
+    auto = pytest.importorskip("transformers.models.auto.tokenization_auto")
+    theirs = auto.TOKENIZER_MAPPING_NAMES.get(kind) or AS_IT_IS
+    # what they take for this type, whatever a file names
+    fixed = theirs == AS_IT_IS and kind in auto.TOKENIZER_MAPPING_NAMES
+    fixed |= kind in auto.MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS
+    assert FIXED.get(kind) == (theirs if fixed else None)
+    if kind != "marian":  # which has files of its own
+        assert USUAL.get(kind, AS_IT_IS) == theirs
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "bart", "albert", "xlnet", "gpt2", "t5"])

@@ -235,7 +235,8 @@ def test_a_word_that_some_names_lack_is_no_prefix():
     assert list(without_prefix(more, ["a", "b"], ROOT)) == list(more)
 
 
-ALIKE = {*"ernie4_5 eurobert gemma3_text llama mistral olmo2 qwen2 qwen3 smollm3".split()}
+ALIKE = {*"ernie4_5 eurobert gemma3_text glm glm4 llama mistral olmo2 qwen2 qwen3 smollm3".split()}
+ALIKE |= {"stablelm", "starcoder2"}
 """Model types whose tensors have the same names, or some of them."""
 PREFIXES = ["module.", "_orig_mod.", "model.", "model.model.", "net.model."]
 

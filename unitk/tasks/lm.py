@@ -29,24 +29,17 @@ from unitk.data.cuts import Text
 from unitk.errors import require
 from unitk.options.fields import Weight
 from unitk.registry import register
-from unitk.slots import Ask, Example, Ids, Protocol, Slots, lm, stay, unroll
+from unitk.slots import Example, Ids, Protocol, Slots, lm, stay, unroll
 from unitk.tasks.base import Encoded, Task, places_of
 from unitk.vocab.base import Vocab
 
 
 def layout(tokens: Ids, unread: int = 1, first: int = 1) -> Example:
-    """Lay out tokens, each from the `first` asked at the one before it.
-
-    The last one is read if `unread` is 0.
-    """
+    """Lay out tokens; those from the `first` on are asked. The last one is read if not `unread`."""
+    steps = np.arange(first - 1, len(tokens) - 1)
     read = tokens[: max(len(tokens) - unread, 1)]  # one token alone asks nothing
     places = np.arange(len(read))
-    return Example({"x": stay(read, pos=places, at=places)}, [ask(tokens, first)])
-
-
-def ask(tokens: Ids, first: int, name: str = "lm") -> Ask:
-    """What asks tokens from the `first` on, each at the one before it."""
-    return lm(np.arange(first - 1, len(tokens) - 1), tokens[first:], name=name)
+    return Example({"x": stay(read, pos=places, at=places)}, [lm(steps, tokens[first:])])
 
 
 @register("task", "lm")
@@ -68,8 +61,7 @@ class LM(Task):
         auxiliary loss has 0.5 (section 3.2). 0: off."""
         opening: Literal["cls", "sep", "none", "gmask"] = "cls"
         """Symbol before a text; with --stateful-rows, before a document or a stream. cls: [CLS].
-        sep: [SEP], the end of the text before it (GPT-2). none: no symbol (GPT). gmask: [gMASK] and
-        <|startofpiece|> (GLM-4)."""
+        sep: [SEP], the end of a text (GPT-2). none: nothing (GPT). gmask: [gMASK] <sop> (GLM-4)."""
         delimiter: Literal["on", "off", "always"] = "on"
         """on: [SEP] ends the source of a pair, and the prompt of a model that was trained on pairs.
         Other models continue their prompt. off: the target continues the source. always: [SEP] ends
@@ -121,16 +113,15 @@ class LM(Task):
         asks_next = (text.carried and not opened) if last else (text.carried or not opened)
         more = (text.before if self.backward else text.after) if asks_next else self.start[:0]
         tokens = np.concatenate([start, self.put_in_order(text.ids), end, more]).astype(np.int64)
-        unread = int(not text.carried or len(end) + len(more) > 0)
-        return layout(tokens, unread, max(len(start), 1))
+        return layout(tokens, not (text.carried and len(end) + len(more) == 0), max(len(start), 1))
 
     def finetune(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
         require(not self.backward, "--task.backward is for texts: a target follows its source")
         prompt = self.lay_out_prompt(source, self.config.delimiter != "off")
         example = unroll(prompt, self.protocol, np.append(target, self.vocab.sep))
         if self.config.source_weight:
-            words = prompt.towers["x"].token
-            example.asks.append(ask(words, max(len(self.start), 1), "source"))
+            [asked] = layout(prompt.towers["x"].token, first=max(len(self.start), 1)).asks
+            example.asks.append(replace(asked, name="source"))
         return example
 
     def lay_out_continuation(self, before: Ids, text: Ids) -> Example:
@@ -154,7 +145,7 @@ class LM(Task):
         example = self.lay_out_prompt(parts, delimited=self.config.delimiter != "off")
         tokens = example.towers["x"].token
         # all after the first token are predicted, the last S too, whose own label is the class
-        example.asks.append(ask(tokens, max(len(self.start), 1)))
+        example.asks.extend(layout(tokens, first=max(len(self.start), 1)).asks)
         places = places_of(parts, len(self.start))
         if self.backward:
             last = 2 * len(self.start) + len(self.join(parts)) - 1

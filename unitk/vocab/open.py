@@ -36,10 +36,10 @@ from unitk.vocab.untrusted import failures, load_tokenizer, name_errors
 
 WRITERS = (
     "gpt2 openai-gpt t5 bart llama mistral qwen2 qwen3 smollm3 olmo2 gemma3_text gpt_neox opt "
-    "gpt_neo pegasus mbart ernie4_5 glm glm4"
+    "gpt_neo pegasus mbart ernie4_5 glm glm4 granite phi3 stablelm starcoder2"
 ).split()
 """Kinds of model that write texts, which end with eos_token_id."""
-FURTHER = ("mask", "gmask", "smask", "sop", "eop")
+FURTHER = "mask gmask smask sop eop".split()
 """Symbols of which transformers has no role, or no file names it."""
 TRIED = ("The Caf\u00e9, 1,234.5", " a  b\n c", "don't \u4e2d\u6587 \u00c4 '' Ab")
 """Texts that tell whether a tokenizer.json prepares texts as its class does."""

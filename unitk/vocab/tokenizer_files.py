@@ -27,7 +27,7 @@ USUAL = {
     **dict.fromkeys(("bert", "ernie", "distilbert", "electra"), "BertTokenizer"),
     **dict.fromkeys(("roberta", "bart"), "RobertaTokenizer"),
     "albert": "AlbertTokenizer",
-    **dict.fromkeys(("gpt2", "opt", "gpt_neo"), "GPT2Tokenizer"),
+    **dict.fromkeys(("gpt2", "opt", "gpt_neo", "starcoder2"), "GPT2Tokenizer"),
     "openai-gpt": "OpenAIGPTTokenizer",
     "mpnet": "MPNetTokenizer",
     "xlm-roberta": "XLMRobertaTokenizer",
@@ -44,8 +44,10 @@ USUAL = {
 """`model_type` in config.json -> the class of its tokenizer, if no file names one."""
 AS_IT_IS = "TokenizersBackend"
 """The class that takes a tokenizer.json as it is; others replace normalizer and pre-tokenizer."""
-AS_THEY_ARE = ("mistral", "olmo2", "modernbert", "modernbert-decoder")
-FIXED = {"qwen2": "Qwen2Tokenizer", **dict.fromkeys(AS_THEY_ARE, AS_IT_IS)}
+FIXED = dict.fromkeys(
+    "mistral olmo2 modernbert modernbert-decoder ernie4_5 glm glm4 granite phi3 stablelm".split(),
+    AS_IT_IS,
+) | {"qwen2": "Qwen2Tokenizer"}
 """`model_type` -> the class that AutoTokenizer takes, whatever the files name."""
 SAME = {
     **dict.fromkeys(("PreTrainedTokenizer", "PythonBackend"), AS_IT_IS),

@@ -167,8 +167,11 @@ def config_beside(weights: Path) -> Path:
 
 
 KIN = {"camembert", "xlm-roberta", "mt5", "marian", "pegasus", "opt", "gpt_neo", "deberta-v2"}
-KIN |= {"ltgbert", "gpt_bert", "mbart", "encoder-decoder"}
-"""Families with names of an older one, which is meant where nothing but tensors is known."""
+KIN |= {"ltgbert", "gpt_bert", "mbart", "encoder-decoder", "granite", "phi3"}
+"""Families with names of an older one, which is meant where nothing but tensors is known.
+
+Those of Phi-3 are known by no name.
+"""
 
 
 def family_of(declared: Mapping[str, Any], tensors: Mapping[str, Tensor], where: Path) -> str:

@@ -7,8 +7,9 @@ https://doi.org/10.5281/zenodo.5297715. Pegasus: Zhang et al. 2020, arXiv 1912.0
 Junczys-Dowmunt et al. 2018, arXiv 1804.00344; OPUS-MT: Tiedemann and Thottingal 2020. mBART: Liu
 et al. 2020, arXiv 2001.08210. Two BERTs: Rothe et al. 2020, arXiv 1907.12461. EuroBERT: Boizard et
 al. 2025, arXiv 2503.05500. ERNIE 4.5: Baidu 2025, https://github.com/PaddlePaddle/ERNIE. GLM-4:
-2024, arXiv 2406.12793. The tables of `unitk/formats/hf/tables` have their names; torch is not
-imported here.
+2024, arXiv 2406.12793. Phi-3: Abdin et al. 2024, arXiv 2404.14219. StableLM 2: Bellagente et al.
+2024, arXiv 2402.17834. StarCoder2: Lozhkov et al. 2024, arXiv 2402.19173. The tables of
+`unitk/formats/hf/tables` have their names; torch is not imported here.
 """
 
 from __future__ import annotations
@@ -84,6 +85,9 @@ GLM4 = replace(
     rotary_share=0.5,
     tied=False,
 )
+PHI3 = replace(LLAMA, tied=False)
+STABLELM = replace(LLAMA, norm="layer", rotary_share=0.25, qkv_bias=True, tied=False)
+STARCODER2 = replace(LLAMA, norm="layer", bias=True, ffn_gate=False, activation="gelu_tanh")
 # what tells the multilingual ones apart is their vocabulary
 PRESETS: dict[str, tuple[ModelConfig, str]] = {
     "distilbert_tiny": (tiny(DISTILBERT), TESTS),
@@ -125,6 +129,19 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
     ),
     "glm4_9b": (replace(GLM4, norm_eps=1.5625e-7, qkv_bias=True), "GLM-4-9B."),
     "glm4_9b_0414": (replace(GLM4, norm_after=True), "GLM-4-9B of April 2025."),
+    "phi3_3.8b": (
+        replace(resize(PHI3, 32, 3072, 32, 8192), layer_windows=(2046,)),
+        "Phi-3-mini of 4,096 positions.",
+    ),
+    "stablelm_2_1.6b": (resize(STABLELM, 24, 2048, 32, 5632), "StableLM 2 1.6B."),
+    "starcoder2_3b": (
+        replace(
+            resize(STARCODER2, 30, 3072, 24, 12288, 2),
+            layer_windows=(4095,),
+            rotary_base=999999.4420358813,
+        ),
+        "StarCoder2-3B.",
+    ),
     "gpt_neo_1.3b": (resize(GPT_NEO, 24, 2048, 16), "GPT-Neo 1.3B."),
 }
 

@@ -153,7 +153,7 @@ def _upper_windows_entries(config: ModelConfig) -> Changes:
     return llama_entries(config) | window_entries(config) | used
 
 
-def _mistral(checkpoint: Checkpoint) -> Changes:
+def one_window(checkpoint: Checkpoint) -> Changes:
     """Mistral's layers have one window, or none, unless a file says more of each."""
     declared = {"sliding_window": WINDOW, **checkpoint.declared}
     usual = [FULL if declared["sliding_window"] is None else SLIDING] * checkpoint.config.num_layers
@@ -163,7 +163,7 @@ def _mistral(checkpoint: Checkpoint) -> Changes:
     }
 
 
-def _mistral_entries(config: ModelConfig) -> Changes:
+def one_window_entries(config: ModelConfig) -> Changes:
     return llama_entries(config) | {"sliding_window": window_entries(config)["sliding_window"]}
 
 
@@ -260,11 +260,11 @@ def _opens_gemma3(config: ModelConfig) -> Changes:
     }
 
 
-def _check_mistral(config: ModelConfig) -> None:
+def check_one_window(config: ModelConfig) -> None:
     windows = {*config.layer_windows}
     require(
         len(windows) <= 1,
-        "--to hf: all layers of a mistral model have one window, but --arch.layer-windows is "
+        "--to hf: all layers of transformers' class have one window, but --arch.layer-windows is "
         f"{render(config.layer_windows)}",
     )
 
@@ -356,9 +356,9 @@ register("model_type", "mistral")(
         roots={},
         fixed={},
         usual={"rms_norm_eps": 1e-6},
-        complete=_mistral,
-        entries=_mistral_entries,
-        check=_check_mistral,
+        complete=one_window,
+        entries=one_window_entries,
+        check=check_one_window,
         free=WINDOWS,
     )
 )
