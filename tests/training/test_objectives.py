@@ -82,6 +82,25 @@ def test_one_segment_is_that_of_all_parts(begin):
     assert found == ["", "", "segment 2 is beyond --arch.num-segments 2"]
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--task mass --arch mass_tiny --max-steps 1 --criterion.ar 1", "models of one tower"),
+        (
+            "--task optimus --arch optimus_tiny --criterion.beta 1 --lr-schedule constant"
+            " --criterion.aggressive-steps 1 --max-hours 1",
+            "needs the run's end",
+        ),
+    ],
+)
+def test_what_a_criterion_needs_in_training_is_refused_without_a_folder(
+    train, tmp_path, words, message
+):
+    with pytest.raises(UsageError, match=message):
+        train(words)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_model_of_one_tower_is_offered_two_of_its_own(train, begin, tmp_path):
     """The cures of the messages are taken at their word."""
     train("--arch qwen3_tiny --max-steps 1", run="one")

@@ -295,7 +295,9 @@ class Trainer(UpdatingRun):
         name = self.start.parsed.components["criterion"].name
         name = f"--criterion {name} of {registry.sources('criterion')[name]}"
         require(callable(self.criterion), f"{name}: build returns {self.criterion!r}")
+        # computed as in evaluation, but criterions check what they need in training
         self.model.eval()
+        self.model.training = True
         eager = torch.compiler.set_stance("force_eager")  # other shapes than those of the run
         with eager, compute_in(self.device, self.precision, self.progress.products):
             for batch in first_batches(self.data, self.config.seed):

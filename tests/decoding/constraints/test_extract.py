@@ -1,6 +1,7 @@
 """Outputs that copy clauses of their source, and the clauses that they may leave out."""
 
 import re
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -195,3 +196,23 @@ def test_it_needs_a_source_and_an_end(lm, toy_vocab):
     task = get("task", "glm_infill")(get("task", "glm_infill").Config(), toy_vocab)
     with pytest.raises(UsageError, match="--extract"):
         Generator(lm.model, task).infill(["lami [MASK]."], extract=True)
+
+
+def test_a_sentence_of_many_marks_is_bounded(toy):
+    """Each pair of marks is a jump; tables of 2,000 tokens are made by rows, not by pairs."""
+    marks = 1000
+    pieces = [" a", ","] * marks + [" b", "."]
+    calls = 0
+
+    def count(frame, event, _):
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        follows = find_jumps(pieces)
+    finally:
+        sys.setprofile(None)
+    assert calls < 100 * marks
+    # from behind any mark, an output may go on behind any later one
+    assert follows[2:-1:2, 2:-1:2][np.triu_indices(marks)].all()

@@ -35,9 +35,27 @@ def test_a_student_comes_nearer_to_its_teacher_and_goes_on(train, teacher, curve
         (f"{LM} --arch.max-positions 2048", "--arch.max-positions 1024"),
     ],
 )
-def test_a_teacher_of_another_kind_is_named(train, teacher, words, message):
+def test_a_teacher_of_another_kind_is_named(train, teacher, words, message, tmp_path):
     with pytest.raises(UsageError, match=rf"--criterion\.teacher {teacher} .*{message}"):
         train(f"{words} --max-steps 1 --criterion distill --criterion.teacher {teacher}")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--criterion.states-weight 1", "add --arch.heads project:states:64"),
+        ("--criterion.attention-weight 1", "the model has 2 heads, the teacher 4"),
+        ("--criterion.states-weight 1 --criterion.layers 1=9", "the teacher 2"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_without_a_folder(
+    train, teacher, words, message, tmp_path
+):
+    student = f"{LM} --arch.width 32 --arch.num-heads 2 --arch.ffn-width 64 --max-steps 1"
+    with pytest.raises(UsageError, match=message):
+        train(f"{student} --criterion distill --criterion.teacher {teacher} {words}")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_teacher_that_is_not_there_is_named(train, tmp_path):

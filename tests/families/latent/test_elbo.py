@@ -220,6 +220,18 @@ def test_aggressive_updates_leave_the_decoder_alone(texts):
             assert (parameter.grad is not None) == (both or id(parameter) not in decoder), name
 
 
+def test_aggressive_updates_keep_frozen_weights_frozen(texts):
+    model = build()
+    frozen = model.decoder.requires_grad_(False)
+    batch = collate([[text] for text in texts]).to("cpu")
+    criterion = ELBOConfig(aggressive_steps=1, aggressive_share=0.5).build(V)
+    trained = {name for name, p in model.named_parameters() if p.requires_grad}
+    for step in range(4):
+        criterion(model.train(), batch, step, 4)
+        assert not any(p.requires_grad for p in frozen.parameters())
+    assert {name for name, p in model.named_parameters() if p.requires_grad} == trained
+
+
 def test_a_run_of_aggressive_updates_needs_an_end(texts):
     batch = collate([[text] for text in texts]).to("cpu")
     criterion = ELBOConfig(beta=Constant(), aggressive_steps=1).build(V)

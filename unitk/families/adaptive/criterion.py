@@ -99,7 +99,8 @@ class AdaptiveMasking:
             if correct is not None:
                 loss.parts[f"{name}/correct"] = correct
             # a rank without texts computes those of others
-            if model.training and ask.head == LM and batch.num_real:
+            learns = model.training and torch.is_grad_enabled()
+            if learns and ask.head == LM and batch.num_real:
                 self.note(head, ask.label, terms.correct)
         return loss
 

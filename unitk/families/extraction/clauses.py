@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -29,17 +28,18 @@ def find_jumps(pieces: Sequence[str]) -> Bools:
     """
     text = "".join(pieces)
     ends = np.cumsum([len(piece) for piece in pieces]).tolist()
-    border = {end: token for token, end in enumerate(ends, 1)}  # place in the text -> next token
+    border = np.full(len(text) + 1, -1)  # place in the text -> next token
+    border[ends] = np.arange(1, len(pieces) + 1)
     for token in reversed(range(len(pieces))):  # a blank goes with the word after it
         border[ends[token] - len(pieces[token].lstrip())] = token
-    jumps: list[tuple[int, int]] = []  # from place to place
+    jumps: list[tuple[int, Sequence[int]]] = []  # from a place to others
     sentences = [0]
     begin = 0
     for stop in STOP.finditer(f"{text} A"):
         end = len(text[: stop.end()].rstrip())
-        if end in border:  # else a token reaches into the next sentence
+        if border[end] >= 0:  # else a token reaches into the next sentence
             jumps += jumps_within(text, begin, stop.start())
-            sentences.append(border[end])
+            sentences.append(int(border[end]))
             begin = end
     if not begin:
         jumps += jumps_within(text, 0, len(text))
@@ -48,22 +48,23 @@ def find_jumps(pieces: Sequence[str]) -> Bools:
     follows[np.ix_(sentences, sentences)] = True
     follows[0, -1] = False  # an output has a sentence
     for left, right in jumps:
-        if left in border and right in border:
-            follows[border[left], border[right]] = True
+        if border[left] >= 0:
+            tokens = border[right]
+            follows[border[left], tokens[tokens >= 0]] = True
     return np.triu(follows)
 
 
-def jumps_within(text: str, begin: int, stop: int) -> Iterator[tuple[int, int]]:
-    """The places of a sentence between which an output may leave it out."""
-    marks = []
+def jumps_within(text: str, begin: int, stop: int) -> Iterator[tuple[int, Sequence[int]]]:
+    """Places of a sentence, each with the later ones up to which an output may leave it out."""
+    spans: dict[str, list[tuple[int, int]]] = {}  # of equal marks
     for mark in MARK.finditer(text, begin, stop):
         if mark[1]:
-            yield mark.span()
+            yield mark.start(), [mark.end()]
         else:
-            marks.append(mark)
-            yield mark.start(), stop
-    for left, right in itertools.combinations(marks, 2):
-        if left[0] == right[0]:
-            yield left.start(), right.start()
-            yield left.start(), right.end()
-            yield left.end(), right.end()
+            spans.setdefault(mark[0], []).append(mark.span())
+            yield mark.start(), [stop]
+    for equal in spans.values():
+        starts, ends = map(list, zip(*equal, strict=True))
+        for number, (start, end) in enumerate(equal, 1):
+            yield start, starts[number:] + ends[number:]
+            yield end, ends[number:]

@@ -60,8 +60,11 @@ class Clauses:
         """[n + 1, size + 1] how many lengths below k outputs can have from each token on."""
         possible = np.zeros((len(self.ids), size), bool)
         possible[-1, 0] = True
+        packed = np.packbits(possible, axis=1)  # 8 lengths a byte, as each token reads many rows
         for token in reversed(range(len(self.ids) - 1)):
-            possible[token, 1:] = possible[self.follows[token + 1], :-1].any(0)
+            either = np.bitwise_or.reduce(packed[self.follows[token + 1]])
+            possible[token, 1:] = np.unpackbits(either, count=size)[:-1]
+            packed[token] = np.packbits(possible[token])
         return np.pad(possible.cumsum(1, dtype=np.int32), ((0, 0), (1, 0)))
 
 

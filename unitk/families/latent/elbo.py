@@ -7,11 +7,11 @@ For dialogue, the losses of SpaceFusion.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from unitk.criterions.base import Loss, Panel, Trainable, totals
 from unitk.errors import UsageError, require
@@ -44,6 +44,8 @@ class ELBO:
     """
 
     config: ELBOConfig
+    decoder: list[nn.Parameter] = field(default_factory=list, init=False)
+    """The weights that --criterion.aggressive-steps leaves alone, once a model trains."""
 
     def counts(self, batch: Batch) -> dict[str, float]:
         texts = float(len(batch.owner))
@@ -63,7 +65,9 @@ class ELBO:
         if model.training and self.config.aggressive_steps:
             # a weight without a gradient is left as it is by the optimizer, decay included
             both = not self.is_encoder_step(step, total)
-            for parameter in model.generator_parameters():
+            if not self.decoder:  # frozen weights stay so
+                self.decoder.extend(p for p in model.generator_parameters() if p.requires_grad)
+            for parameter in self.decoder:
                 parameter.requires_grad_(both)
         posterior = model.posterior(batch)
         states, _ = model(batch, model.latent(posterior.sample(noise_NZ), batch))

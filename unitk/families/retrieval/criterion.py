@@ -52,7 +52,7 @@ class Contrast:
             widths[-1] <= width,
             f"--criterion.widths: vectors have {width} dimensions, got {widths[-1]}",
         )
-        if model.training and key_ED.shape == (1, 2):
+        if model.training and torch.is_grad_enabled() and key_ED.shape == (1, 2):
             warn_alone()
         losses = []
         for first in widths:
