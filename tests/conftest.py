@@ -17,8 +17,7 @@ from hypothesis import settings
 
 from unitk import registry
 from unitk.data.corpus.columns import WORDS
-from unitk.data.corpus.corpus import write_manifest
-from unitk.data.corpus.writer import CorpusWriter
+from unitk.data.corpus.writer import CorpusWriter, write_manifest
 from unitk.errors import UnitkError
 from unitk.registry import load_plugins
 from unitk.tasks.base import Task

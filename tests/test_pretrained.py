@@ -265,7 +265,7 @@ def test_a_wheel_brings_them_along(tmp_path):
     assert own | {"unitk/quickstart/finetune.yaml", "unitk/quickstart/data/README.md"} <= packed
     # and they are found there
     zipfile.ZipFile(wheel).extractall(tmp_path / "installed")
-    program = "from unitk.verbs.quickstart import home; print(home())"
+    program = "from unitk.runs.quickstart import home; print(home())"
     env = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
     done = [sys.executable, "-c", program]
     found = subprocess.run(done, cwd=tmp_path / "wheels", env=env, capture_output=True, text=True)

@@ -14,8 +14,7 @@ import pytest
 import unitk
 from tests.conftest import toy_lines
 from unitk.api.answering import inputs_of
-from unitk.data.corpus.corpus import write_manifest
-from unitk.data.corpus.writer import CorpusWriter
+from unitk.data.corpus.writer import CorpusWriter, write_manifest
 from unitk.data.files.columns import read_column
 from unitk.data.files.documents import PlainText
 from unitk.data.files.pairs import Fields

@@ -11,10 +11,11 @@ import pytest
 
 from tests.conftest import toy_lines
 from unitk.comparison.compare import run as compare
+from unitk.comparison.compare import seeds_of
 from unitk.comparison.likelihood import Likelihood
 from unitk.comparison.side_by_side import csv_of, lines_of_rows, page_of, rows_of, word_costs
 from unitk.comparison.texts import Document
-from unitk.errors import DataError, UsageError
+from unitk.errors import CheckpointError, DataError, UsageError
 
 TEXTS = [Document(["The cats sleep."]), Document(["It rained all day", "in (Rome)."])]
 
@@ -194,6 +195,13 @@ def test_records_are_the_texts_of_their_field(tmp_path):
     words = ["a", "b", "--data", str(text), "--field"]
     found = open_documents(parse("compare", CompareOptions, [*words, "body"], positional="runs"))
     assert [one.sentences for one in found] == [[line] for line in lines]
+
+
+@pytest.mark.parametrize("runs", [None, 3, [], [1], [{}], [{"seed": "1"}], {"seed": 1}])
+def test_a_list_of_seeds_that_was_edited_is_named(tmp_path, runs):
+    (tmp_path / "seeds.json").write_text(json.dumps({"runs": runs}))
+    with pytest.raises(CheckpointError, match=f"^{tmp_path / 'seeds.json'} is damaged"):
+        seeds_of(tmp_path)
 
 
 def test_a_folder_of_seeds_is_one_row(runs, tmp_path, capsys):

@@ -23,6 +23,7 @@ from unitk.options.fields import Count, Positive
 from unitk.progress import progress
 from unitk.registry import register
 from unitk.training.saving.folder import SEEDS, find_checkpoint
+from unitk.training.saving.state import fits
 
 if TYPE_CHECKING:
     from unitk.comparison.likelihood import Likelihood
@@ -163,8 +164,11 @@ def seeds_of(path: Path) -> list[Path]:
     """The runs of a folder of `unitk train --seeds`; any other model stands for itself."""
     if not (path / SEEDS).is_file():
         return [path]
-    seeds = sorted(run["seed"] for run in read_json(path / SEEDS, CheckpointError)["runs"])
-    return [path / f"seed-{seed}" for seed in seeds]
+    runs: Any = read_json(path / SEEDS, CheckpointError).get("runs")
+    seeds = [run.get("seed") for run in runs] if fits(runs, list[dict[str, object]]) else []
+    if not seeds or not fits(seeds, list[int]):
+        raise CheckpointError(f"{path / SEEDS} is damaged: it lists no seeds of runs")
+    return [path / f"seed-{seed}" for seed in sorted(seeds)]
 
 
 def estimator_of_run(options: CompareOptions, path: Path) -> Estimator:

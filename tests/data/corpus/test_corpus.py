@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unitk.data.corpus.columns import SMALL
-from unitk.data.corpus.corpus import Corpus, Pairs, write_manifest
+from unitk.data.corpus.corpus import Corpus, Pairs
 from unitk.data.corpus.folders import build_folder, corpus_vocab, open_corpus
-from unitk.data.corpus.writer import CorpusWriter
+from unitk.data.corpus.writer import CorpusWriter, write_manifest
 from unitk.errors import DataError, UsageError, amount
 
 DOCUMENTS = st.lists(

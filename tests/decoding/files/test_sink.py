@@ -1,5 +1,6 @@
 """An output that is killed at any moment and resumed equals the uninterrupted one."""
 
+import json
 import os
 from pathlib import Path
 
@@ -150,6 +151,11 @@ def test_damaged_files_are_refused(tmp_path, kill_at, monkeypatch):
     (tmp_path / ".out.txt.progress").write_text("{")
     with pytest.raises(DataError, match="progress: not JSON .*; remove it"):
         go(path, True)
+    record = {"inputs": 1, "bytes": 4, "made_from": {}}
+    for wrong in ({"inputs": "1"}, {"bytes": None}, {"made_from": 3}):
+        (tmp_path / ".out.txt.progress").write_text(json.dumps(record | wrong))
+        with pytest.raises(DataError, match="out.txt.progress is damaged; remove it"):
+            go(path, True)
 
 
 def test_a_full_disk_keeps_what_is_done(tmp_path, monkeypatch):

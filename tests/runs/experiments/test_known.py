@@ -89,3 +89,17 @@ def test_a_folder_with_a_run_is_none_for_another_experiment(run, tmp_path):
     (tmp_path / run / "checkpoints").mkdir(parents=True)
     with pytest.raises(UsageError, match=f"--save-dir {tmp_path} .*{tmp_path / run},"):
         read(tmp_path / "scale.json")
+
+
+WRONG = [None, 3, True, "x", 0.5, [], {}, [1], [[]], {"a": "b"}, {"lm": "x"}, [{"a": 1}]]
+
+
+def test_an_edited_table_is_named_whatever_is_in_it(tmp_path):
+    (tmp_path / "trial-1/checkpoints").mkdir(parents=True)
+    path = tmp_path / "mix.json"
+    spec = {"judge": {"lm": 0.5}, "options": [["64x2"], [800], None], "train": ["--lr"], "grid": 4}
+    for key in spec:
+        for wrong in WRONG:
+            path.write_text(json.dumps({"mix": {**spec, key: wrong}}))
+            with pytest.raises(UsageError, match=f"^--save-dir {tmp_path} has runs of other"):
+                read_experiment(path, spec, "mix", NAMES)

@@ -330,3 +330,15 @@ def test_the_values_of_a_validation_are_found_by_its_step(tmp_path):
     sink.close()
     found = [validation_at(tmp_path, step) for step in (1, 2, 3, None)]
     assert found == [{"dev/loss": 2.0}, {"dev/loss": None}, {}, {}]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["3", "[]", "null", '"x"', "{}", '{"step": 1}', '{"kind": "train"}', '{"kind": 1, "step": 1}']
+    + ['{"kind": "train", "step": "1"}', '{"kind": "train", "step": 1, "lr": "x"}'],
+)
+def test_a_line_that_is_no_event_is_named(tmp_path, line):
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"kind": "train", "step": 1, "train/loss": null}\n' + line + "\n")
+    with pytest.raises(DataError, match=rf"^{path} line 2: no event"):
+        read_events(path)

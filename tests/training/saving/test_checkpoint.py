@@ -3,12 +3,16 @@
 import json
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 import torch
 from torch import nn
 
+from unitk import pretrained
 from unitk.errors import CheckpointError, NonFiniteError, UsageError
 from unitk.files import seal
 from unitk.slots import collate
@@ -17,7 +21,7 @@ from unitk.training.loop import Trainer
 from unitk.training.parallel import Ranks
 from unitk.training.saving import checkpoint, snapshot
 from unitk.training.saving.folder import RunFolder
-from unitk.training.saving.state import Progress, plugins_named, read_state
+from unitk.training.saving.state import Identity, Progress, fits, plugins_named, read_state
 from unitk.training.saving.weights import load_tensors, save_tensors
 
 
@@ -246,3 +250,46 @@ def test_weights_that_are_no_numbers_are_named(train, tmp_path, value):
         checkpoint.load(path)
     with pytest.raises(NonFiniteError, match=named):
         mean([path.with_name("step-1"), path])
+
+
+WRONG = [None, True, 3, 0.5, "x", [], [1], [[]], [["a", 1]], {}, {"a": 1}, {"a": {"b": "c"}}]
+
+
+def test_fields_of_a_state_that_are_of_no_use_are_named(tmp_path):
+    """An edited state.json whose hash was made anew: what is read is of its type."""
+    given = pretrained.FOLDER / "unitk-vae-en"
+    state = json.loads((given / "state.json").read_text()) | asdict(Progress())
+    state |= {"labels": ["a"], "lengths": [3, 4], "window": [None, "x"], "corpora": {"a": ["b"]}}
+    (tmp_path / "manifest.json").write_text((given / "manifest.json").read_text())
+    (tmp_path / "state.json").write_text(json.dumps(state))
+    whole = read_state(tmp_path)
+    kinds = get_type_hints(Identity) | get_type_hints(Progress)
+    refused = 0
+    for name in kinds:
+        for wrong in WRONG:
+            (tmp_path / "state.json").write_text(json.dumps(state | {name: wrong}))
+            try:
+                assert fits(read_state(tmp_path)[name], kinds[name])
+            except CheckpointError as error:
+                assert str(error).startswith(f"{tmp_path / 'state.json'} is damaged: it")
+                refused += 1
+    assert refused > 8 * len(kinds)
+    assert whole["window"] == [None, "x"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        (int, [3], [0.5, "3", None, [3]]),
+        (float, [3, 0.5], ["3", None]),
+        (str | None, ["", None], [3, []]),
+        (list[float], [[], [1, 0.5]], [{}, ["x"], [None], "xy"]),
+        (tuple[int, ...], [[], [1]], [["x"], [0.5]]),
+        (tuple[int | None, str], [[None, "x"], [1, "x"]], [[0.5, "x"]]),
+        (dict[str, dict[str, float]], [{}, {"a": {"b": 1}}], [[], {"a": 1}, {"a": {"b": "c"}}]),
+        (Mapping[str, Sequence[str]], [{"a": ["b"]}], [{"a": "b"}, {"a": [1]}]),
+    ],
+)
+def test_values_of_a_json_fit_types(kind, good, bad):
+    assert all(fits(value, kind) for value in good)
+    assert not any(fits(value, kind) for value in bad)

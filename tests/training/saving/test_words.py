@@ -7,7 +7,7 @@ import pytest
 from conftest import toy_lines, write_text
 
 from unitk.data.corpus.columns import WORDS as WORDS_FILE
-from unitk.data.corpus.corpus import write_manifest
+from unitk.data.corpus.writer import write_manifest
 from unitk.errors import CheckpointError, UsageError
 from unitk.files import MANIFEST, damage
 from unitk.training.saving.folder import OPTIMIZER, find_checkpoint

@@ -28,9 +28,9 @@ import numpy.typing as npt
 from unitk import files
 from unitk.data.corpus import columns
 from unitk.errors import DataError
-from unitk.files import MANIFEST, create
+from unitk.files import MANIFEST
 from unitk.foreign import read_json
-from unitk.pretrained import fetched, locate
+from unitk.pretrained import locate
 from unitk.slots import Ids
 
 FORMAT = 2
@@ -325,7 +325,7 @@ def manifest_of(folder: Path) -> dict[str, Any]:
             f"{path} has format {manifest['format']}, but "
             f"this unitk reads formats 1 and {FORMAT}: preprocess the text again"
         )
-    if manifest["format"] == FORMAT and manifest.pop("sha256", None) != _own_hash(manifest):
+    if manifest["format"] == FORMAT and manifest.pop("sha256", None) != own_hash(manifest):
         raise DataError(f"{path} was altered: its SHA-256 is not its own")
     return manifest
 
@@ -336,18 +336,6 @@ def check_files(folder: Path, entries: dict[str, Any], hashed: bool) -> None:
         raise DataError(f"{folder}{os.sep}{fault}")
 
 
-def write_manifest(folder: Path, about: dict[str, Any]) -> None:
-    """Write `about`, with the size and SHA-256 of every file in the folder."""
-    entries = {}
-    for name, path in files.below(folder).items():
-        side = path.parent / MANIFEST  # what is there of a side of pairs has been hashed
-        known = read_json(side)["files"] if side.is_file() and path.parent != folder else {}
-        entries[name] = known.get(path.name) or files.entry(path)
-    sources = {"sources": fetched} if fetched else {}
-    manifest = {"format": FORMAT, **about, **sources, "files": entries}
-    text = json.dumps(manifest | {"sha256": _own_hash(manifest)}, indent=1, ensure_ascii=False)
-    create(folder / MANIFEST, text + "\n")
-
-
-def _own_hash(manifest: dict[str, Any]) -> str:
+def own_hash(manifest: dict[str, Any]) -> str:
+    """The SHA-256 of a manifest, which it has as its last entry."""
     return hashlib.sha256(json.dumps(manifest).encode()).hexdigest()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 from array import array
 from collections import Counter
@@ -19,9 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from unitk.data.corpus import columns
-from unitk.data.corpus.corpus import BLOCK, BLOCKS, VOCAB, Corpus, Labelled, write_manifest
+from unitk.data.corpus.corpus import BLOCK, BLOCKS, FORMAT, VOCAB, Corpus, Labelled, own_hash
 from unitk.errors import DataError, print_note
-from unitk.files import create, open_plain
+from unitk.files import MANIFEST, below, create, entry, open_plain
+from unitk.foreign import read_json
+from unitk.pretrained import fetched
 from unitk.slots import Ids
 from unitk.vocab.base import Vocab
 
@@ -227,3 +230,16 @@ def close_corpus(
         writer.close(meaning if side else {**meaning, **about})
     if "" not in writers:
         write_manifest(folder, {"kind": "pairs", **meaning, **about})
+
+
+def write_manifest(folder: Path, about: dict[str, Any]) -> None:
+    """Write `about`, with the size and SHA-256 of every file in the folder."""
+    entries = {}
+    for name, path in below(folder).items():
+        side = path.parent / MANIFEST  # what is there of a side of pairs has been hashed
+        known = read_json(side)["files"] if side.is_file() and path.parent != folder else {}
+        entries[name] = known.get(path.name) or entry(path)
+    sources = {"sources": fetched} if fetched else {}
+    manifest = {"format": FORMAT, **about, **sources, "files": entries}
+    text = json.dumps(manifest | {"sha256": own_hash(manifest)}, indent=1, ensure_ascii=False)
+    create(folder / MANIFEST, text + "\n")

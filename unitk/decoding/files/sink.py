@@ -82,6 +82,9 @@ class OutputFile:
             record = read_json(self.progress)
         except DataError as error:
             raise DataError(f"{error}; remove it") from error
+        kinds = {"inputs": int, "bytes": int, "made_from": dict}
+        if not all(isinstance(record.get(name), kind) for name, kind in kinds.items()):
+            raise DataError(f"{self.progress} is damaged; remove it")
         return record if self.partial.exists() else {}
 
     def _check(self, record: dict[str, Any]) -> None:

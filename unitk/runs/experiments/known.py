@@ -101,9 +101,11 @@ def pair_options(words: Any) -> list[str]:
 def option_text(value: Any) -> str:
     """A value as a command line has it."""
     if isinstance(value, dict):
-        value = [f"{key}={number:g}" for key, number in value.items()]
+        value = [f"{key}={option_text(number)}" for key, number in value.items()]
     if isinstance(value, list):
         return ",".join(map(option_text, value)) or "none"
+    if isinstance(value, float):
+        return f"{value:g}"
     return "none" if value is None else str(value)
 
 

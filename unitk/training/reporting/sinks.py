@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from unitk import files, registry
-from unitk.errors import UsageError
+from unitk.errors import DataError, UsageError
 from unitk.foreign import parse_json
 
 LOG = "log.jsonl"
+VALUE = float | int | None
 Event = dict[str, Any]
 """An event of a run: its kind (train, valid, panel), its step, and values by name."""
 
@@ -100,8 +101,18 @@ def read_events(path: Path) -> list[Event]:
         for number, line in enumerate(file, start=1):
             if not line.endswith("\n"):  # the process was killed while it wrote
                 break
-            events.append(parse_json(line, f"{path} line {number}"))
+            where = f"{path} line {number}"
+            events.append(check_event(parse_json(line, where), where))
     return events
+
+
+def check_event(record: Any, where: str) -> Event:
+    """What a line of log.jsonl holds; `DataError` if it is no event."""
+    good = isinstance(record, dict) and isinstance(record.get("kind"), str)
+    good = good and isinstance(record.get("step"), int)
+    if good and all(isinstance(record[key], VALUE) for key in record.keys() - {"kind"}):
+        return {**record}
+    raise DataError(f"{where}: no event, which has a kind, a step, and numbers by their names")
 
 
 def validation_at(folder: Path, step: int | None) -> dict[str, float | None]:

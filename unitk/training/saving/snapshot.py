@@ -26,7 +26,7 @@ from unitk.training.parallel import Ranks
 from unitk.training.saving import weights
 from unitk.training.saving.checkpoint import check_finite, tensors_of
 from unitk.training.saving.folder import OPTIMIZER, RunFolder, stored_files
-from unitk.training.saving.state import Identity, Progress, read_state, write_files
+from unitk.training.saving.state import SOURCE_VOCAB, Identity, Progress, read_state
 
 CARRY = "carry.safetensors"
 
@@ -105,6 +105,15 @@ def write(folder: Path, snapshot: Snapshot) -> None:
         snapshot.base.write(folder)
     create(folder / "state.json", snapshot.state)
     write_files(folder, snapshot.task)
+
+
+def write_files(folder: Path, task: Task) -> None:
+    """Copy vocabularies and the task's files into a checkpoint."""
+    task.vocab.save(folder / "vocab")
+    if task.source_vocab is not task.vocab:
+        task.source_vocab.save(folder / SOURCE_VOCAB)
+    for name, text in task.files.items():
+        create(folder / name, text)
 
 
 def is_as_stored(model: nn.Module, folder: Path) -> bool:

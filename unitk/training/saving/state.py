@@ -15,15 +15,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import UnionType
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from unitk import registry
 from unitk.errors import CheckpointError, UsageError
-from unitk.files import create, sealed_files
+from unitk.files import sealed_files
 from unitk.foreign import read_json
 from unitk.options.fields import SUFFIXES, Copied, flag, options, render
 from unitk.options.settings import NOTHING, Origin, Settings, rename_old
-from unitk.tasks.base import Task, split_layout
+from unitk.tasks.base import split_layout
 from unitk.training.saving.folder import stored_files
 
 if TYPE_CHECKING:
@@ -32,14 +33,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SOURCE_VOCAB = "source_vocab"  # folder of a checkpoint
-FIELDS: dict[str, Any] = {
-    "config": dict,
-    "user_dir": str | None,
-    "data": str,
-    "vocab": str,
-    "optimizer": dict,
-}
-"""The fields that state.json must have besides the progress, with their types."""
+REQUIRED = {"config", "user_dir", "data", "vocab", "optimizer"}
+"""The fields that state.json must have; those of `Progress` and `Identity` have their types."""
 
 
 def recorded_options(state: dict[str, Any]) -> Settings:
@@ -82,15 +77,6 @@ def copies_of(task: str, texts: Mapping[str, str], folder: Path) -> dict[str, st
     return copied
 
 
-def write_files(folder: Path, task: Task) -> None:
-    """Copy vocabularies and the task's files into a checkpoint."""
-    task.vocab.save(folder / "vocab")
-    if task.source_vocab is not task.vocab:
-        task.source_vocab.save(folder / SOURCE_VOCAB)
-    for name, text in task.files.items():
-        create(folder / name, text)
-
-
 @contextmanager
 def plugins_named(state: dict[str, Any], folder: Path) -> Iterator[None]:
     """A context in which errors about unknown names tell which plug-ins the run had."""
@@ -122,7 +108,7 @@ class Progress:
     bad_steps: int = 0  # updates that were skipped for NaN or infinity, of the whole run
     bad_row: int = 0  # how many of them are the last ones, in a row
     validated: int = 0  # step of the last validation
-    ranking: list[list[Any]] = field(default_factory=list)
+    ranking: list[list[float]] = field(default_factory=list)
     """[value, step] of the best validations, which were or are being saved, the best first."""
     kept: dict[str, int] = field(default_factory=dict)
     """Names of the checkpoints of --save-at-words -> their steps."""
@@ -150,11 +136,11 @@ class Progress:
 
     @property
     def best_step(self) -> int | None:
-        return self.ranking[0][1] if self.ranking else None
+        return int(self.ranking[0][1]) if self.ranking else None
 
     def best_steps(self, keep: int) -> list[int]:
         """The steps of the `keep` best validations, best first."""
-        return [step for _, step in self.ranking[:keep]]
+        return [int(step) for _, step in self.ranking[:keep]]
 
     def loss_scale(self, precision: str) -> float:
         """The factor of the loss before the backward pass."""
@@ -248,6 +234,18 @@ class Identity:
     """`--window` and `--squad-source` of `unitk preprocess`, if sources are answer and passage."""
 
 
+def fits(value: object, kind: Any) -> bool:
+    """Whether a value of a JSON file is of a type; of a list, each entry is of one of the types."""
+    parts = get_args(kind)
+    if isinstance(kind, UnionType):
+        return any(fits(value, part) for part in parts)
+    if not parts:
+        return kind is not ... and isinstance(value, float | int if kind is float else kind)
+    if issubclass(get_origin(kind), Mapping):
+        return isinstance(value, dict) and all(fits(v, parts[1]) for v in value.values())
+    return isinstance(value, list) and all(any(fits(v, p) for p in parts) for v in value)
+
+
 def read_state(checkpoint: Path) -> dict[str, Any]:
     """Read the state.json of a checkpoint whose manifest is valid."""
     path = checkpoint / "state.json"
@@ -255,11 +253,13 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
         if name not in stored_files(checkpoint):
             raise CheckpointError(f"{checkpoint} has no {name} in its manifest")
     state = read_json(path, CheckpointError)
-    for name, kind in FIELDS.items():
-        if not isinstance(state.get(name, kind), kind):
+    kinds = get_type_hints(Identity) | get_type_hints(Progress)
+    kinds["optimizer"] = dict[str, dict[str, object]]
+    for name in REQUIRED | kinds.keys() & state.keys():
+        if name not in state or not fits(state[name], kinds[name]):
             raise CheckpointError(f"{path} is damaged: it has no good {name!r}")
     config = state["config"]
-    if not ({"task", "arch"} <= set(config) and all(isinstance(v, str) for v in config.values())):
+    if not {"task", "arch"} <= config.keys():
         raise CheckpointError(f"{path} is damaged: its 'config' is not that of a run")
     return {**state, "config": rename_old(Settings.of_texts(config, Origin.CHECKPOINT)).texts}
 

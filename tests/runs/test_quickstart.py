@@ -10,9 +10,9 @@ from unitk.api.verb import find_verb
 from unitk.data.files.pairs import PairText
 from unitk.errors import DataError, UsageError
 from unitk.options import config
+from unitk.runs import quickstart
 from unitk.training import start
 from unitk.training.config import COMPONENTS
-from unitk.verbs import quickstart
 
 
 class Reached(Exception):
