@@ -21,6 +21,7 @@ from unitk.data.corpus.preprocess import Options, preprocess
 from unitk.decoding.config import PredictConfig
 from unitk.decoding.understand.predict import readings
 from unitk.errors import CheckpointError, DataError, NonFiniteError, UsageError
+from unitk.evaluation.objective import objective, open_setup
 from unitk.metrics.labels import tags
 from unitk.models.archs import tiny
 from unitk.registry import get
@@ -30,6 +31,7 @@ from unitk.training.loop import train
 from unitk.training.saving.checkpoint import load
 from unitk.training.start import parse_train, prepare
 from unitk.verbs import evaluate
+from unitk.verbs.predict import run as predict_verb
 from unitk.vocab.open import open_vocab
 
 ARCHS = {
@@ -592,7 +594,7 @@ def test_mistakes_are_told_in_a_line(labelled, tmp_path):
         generator.predict(["so"], null_threshold=1.0)
     with pytest.raises(UsageError, match="task classify.*not generate"):
         generator.generate("so")
-    assert generator.predict([""]) == [{}]
+    assert generator.predict([""])[0]["label"] in generator.task.labels
     with torch.no_grad():
         generator.model.decoder.layers[0].attention_norm.weight.fill_(torch.nan)
     with pytest.raises(NonFiniteError, match="outputs .*not finite.*predicted"):
@@ -773,3 +775,42 @@ def test_questions_of_a_squad_json_are_asked_of_their_passages(tmp_path):
     parsed = config.parse("predict", predict.Options, words, positional="texts")
     found = inputs_of(parsed, questions=True)
     assert [one.parts for one in found] == [["q?", "It is a cat."]] * 2
+
+
+@pytest.mark.parametrize("task", sorted({*FORMS} - {"choice"}))
+def test_an_empty_line_has_a_prediction_that_is_scored(labelled, tmp_path, task):
+    run(labelled, task, "mlm", tmp_path / "run", 1)
+    (tmp_path / "texts").write_text("so it is\n\nso\n")
+    form = FORMS[task]
+    labels = {"class": ["yes", "no", "no"], "number": [1.0, 2.0, 3.0], "span": ["so", "", "so"]}
+    labels["tags"] = [["O", "O", "O"], [], ["O"]]
+    wanted = (json.dumps({"label": label}) + "\n" for label in labels[form])
+    (tmp_path / "wanted.jsonl").write_text("".join(wanted))
+    for output_format, name in (("jsonl", "out.jsonl"), ("text", "out.txt")):
+        how = {"output": tmp_path / name, "output_format": output_format}
+        words = [f"--{key.replace('_', '-')}={value}" for key, value in how.items()]
+        inputs = ["--checkpoint", str(tmp_path / "run"), "--input", str(tmp_path / "texts")]
+        predict_verb([*inputs, *words])
+        assert len((tmp_path / name).read_text().splitlines()) == 3
+        scores = unitk.score(
+            metric=form, hypotheses=tmp_path / name, references=tmp_path / "wanted.jsonl"
+        )
+        assert form in scores
+    [found] = unitk.load(tmp_path / "run").predict([""])
+    assert found["tags"] == [] if task == "tag" else found
+
+
+def test_a_line_without_choices_is_named(labelled, tmp_path):
+    run(labelled, "choice", "mlm", tmp_path, 1)
+    with pytest.raises(DataError, match="input 2 has no choices"):
+        unitk.load(tmp_path).predict([["so", "it", "is"], [""]])
+
+
+@pytest.mark.parametrize("task", FORMS)
+def test_the_bar_of_evaluate_ends_at_the_number_of_texts(labelled, tmp_path, task):
+    """Also where the choices of a text are docs of their own."""
+    run(labelled, task, "mlm", tmp_path, 1)
+    setup = open_setup(tmp_path, labelled / FORMS[task] / "valid", torch.device("cpu"))
+    done = []
+    objective(setup, 400, done.append)
+    assert sum(done) == setup.num_texts

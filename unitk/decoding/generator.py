@@ -232,7 +232,7 @@ class Generator(SourceEncoder):
         """The prediction of a fine-tuned model for each text; `options` are PredictConfig's.
 
         By task, a prediction is a label and its probability, a value, tags, or an answer and its
-        probability; nothing for an empty text. A text is a string or its parts: two texts, a
+        probability; an empty text has one, too. A text is a string or its parts: two texts, a
         question and a passage, a text and its choices, or words.
         """
         return self.predictions(split_parts(texts), make_config(PredictConfig, options))

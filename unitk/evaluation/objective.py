@@ -209,7 +209,7 @@ def _pass(setup: Setup, max_tokens: int, report: Report, seed: int, means: Means
             means.add(*setup.data.task.measure(setup.model, moved))
         stateful.keep(moved, loss.carry)
         means.add(loss.logged, setup.criterion.counts(batch))
-        report(len(batch.owner))
+        report(int(batch.owner.max()) + 1)  # examples, which may have several docs
     return words
 
 

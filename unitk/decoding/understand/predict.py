@@ -45,7 +45,7 @@ def predict(
     first: int = 0,
     report: Report = no_report,
 ) -> list[Prediction]:
-    """The model's prediction for each source; nothing for one without words.
+    """The model's prediction for each source, also for one without words.
 
     `first` is the number of the first source among all inputs. A source that is too long raises
     DataError, or is shortened if the config says so. A long passage is read in windows that overlap
@@ -80,15 +80,19 @@ def predict(
                 best[number] = prediction
         report(len(numbers))
     report(best.count({}))
-    return best
+    no_tags: Prediction = {"tags": [], **({"probabilities": []} if config.probabilities else {})}
+    return [found or {**no_tags} for found in best]
 
 
 def _read(
     tasks: Sequence[Understanding], sources: Sequence[list[Ids]], config: PredictConfig, first: int
 ) -> Iterator[Window]:
-    """Yield the sources that have words, or windows of them, as the first task lays them out."""
+    """Yield the sources, or windows of them, as the first task lays them out.
+
+    One without words has no tags.
+    """
     for number, source in enumerate(sources):
-        if not any(map(len, source)):
+        if tasks[0].form == "tags" and not any(map(len, source)):
             continue
         name = f"input {first + number + 1}"
         if tasks[0].form == "choice" and len(source) < 2:
