@@ -21,8 +21,12 @@ def shows_progress() -> bool:
     return (sys.stderr.isatty() or "ipykernel" in sys.modules) and QUIET not in os.environ
 
 
-FLAG = re.compile(r"(?<![\w/.-])--([a-z]\w*(?:[.-]\w+)*)")
-"""An option in a message: `--max-len`, or `--task.mean-span` of a component."""
+FLAG = re.compile(
+    r"(?<![\w/.-])--([a-z]\w*(?:[.-]\w+)*)"
+    r"""|(?<!\w)(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")(?!\w)"""
+)
+"""An option in a message: `--max-len`, or `--task.mean-span` of a component; or a quoted text, in
+which no option is meant."""
 UNPRINTABLE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
@@ -83,6 +87,8 @@ class UnitkError(Exception):
 
 
 def _argument(flag: re.Match[str]) -> str:
+    if flag[1] is None:
+        return flag[0]
     name = flag[1].replace("-", "_")
     return name + "_" * keyword.iskeyword(name)
 

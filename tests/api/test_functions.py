@@ -153,3 +153,18 @@ def test_a_server_stops_at_the_end_of_its_block():
             assert page.status == 200
     with pytest.raises(OSError):
         urlopen(server.url, timeout=20)
+
+
+def test_no_texts_have_no_answers(tmp_path):
+    """As a loaded model answers none; options are checked all the same."""
+    model = "unitk-base-en"
+    assert unitk.generate([], checkpoint=model) == unitk.load(model).generate([]) == []
+    assert unitk.predict([], checkpoint=model) == []
+    assert len(unitk.embed([], checkpoint=model)) == len(unitk.load(model).embed([])) == 0
+    assert unitk.search([], checkpoint=model, documents="docs.txt") == []
+    assert len(unitk.generate([], checkpoint=model, num_samples=1, sampling=True)) == 1
+    for wrong in ({"pool": "x"}, {"polo": "mean"}):
+        with pytest.raises(UsageError, match="pool"):
+            unitk.embed([], checkpoint=model, **wrong)
+    with pytest.raises(UsageError, match="give texts"):
+        unitk.generate([], checkpoint=model, output=tmp_path / "out.txt")

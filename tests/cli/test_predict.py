@@ -6,8 +6,7 @@ import pytest
 
 from unitk.api.answering import record
 from unitk.data.files.pairs import Fields, record_blocks
-from unitk.data.files.squad import read_questions
-from unitk.decoding.files.inputs import Input, read_inputs
+from unitk.decoding.files.inputs import Input, read_inputs, read_questions
 from unitk.errors import UsageError
 from unitk.verbs import predict
 
@@ -22,7 +21,8 @@ def test_a_prediction_has_the_id_of_its_question(tmp_path):
     asked = {"id": "q7", "question": "Who?"}
     tree = {"data": [{"paragraphs": [{"context": "Ann met Bob.", "qas": [asked]}]}]}
     (tmp_path / "dev.json").write_text(json.dumps(tree))
-    [(one, parts)] = read_questions(tmp_path / "dev.json")
+    [question] = read_questions(tmp_path / "dev.json")
+    one, parts = question.id, question.parts
     assert json.loads(record(0, Input(parts, id=one), {"answer": "Ann"}))["id"] == "q7"
     assert json.loads(record(3, Input(["a"]), {"label": "x"}))["id"] == 3
 

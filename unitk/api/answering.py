@@ -14,8 +14,14 @@ from unitk.data.corpus.folders import is_corpus, open_corpus
 from unitk.data.files.lines import is_stream
 from unitk.data.files.pairs import Fields
 from unitk.data.files.readers import Format, format_of
-from unitk.data.files.squad import read_questions
-from unitk.decoding.files.inputs import Input, Item, read_inputs, read_stream, stream_reader
+from unitk.decoding.files.inputs import (
+    Input,
+    Item,
+    read_inputs,
+    read_questions,
+    read_stream,
+    stream_reader,
+)
 from unitk.decoding.files.outputs import STDOUT, check_writable
 from unitk.decoding.files.sink import OutputFile, Printed
 from unitk.errors import DataError, UnitkError, UsageError, require, say
@@ -96,7 +102,7 @@ def inputs_of(parsed: config.Parsed, questions: bool = False, form: str = "") ->
     if own := stream_reader(options.input, options.input_format, fields):
         return read_stream(own, TOGETHER, options.input, fields)
     if questions and not fields and format_of(options.input, options.input_format) == "squad":
-        return [Input(parts, id=id_) for id_, parts in read_questions(options.input)]
+        return read_questions(options.input)
     return read_inputs(options.input, options.input_format, fields)
 
 

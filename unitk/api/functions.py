@@ -15,6 +15,8 @@ from unitk.decoding.files.outputs import STDOUT
 from unitk.errors import UsageError, require, show_value
 from unitk.options.config import options
 
+WAYS = {"input", "infill", "interactive", "num_samples", "output"}
+"""Arguments beside an empty list of texts with which a verb has something to do."""
 ARGUMENTS = """
 Options have the names and the values of the command line (`unitk VERB --help`), with `_` for `-`;
 those of components are in `options`, as in `options={"task.mask_ratio": 0.3}`. Raises the errors of
@@ -84,7 +86,11 @@ def run_verb(verb: Verb, arguments: Mapping[str, object], name: str) -> Any:
         from unitk.decoding.texts.sources import split_parts  # imports torch
 
         # as they are: commas and blanks belong to a text
-        trailing = ["--", *map("\t".join, split_parts(own.pop(verb.words), verb.words))]
+        texts = split_parts(own.pop(verb.words), verb.words)
+        trailing = ["--", *map("\t".join, texts)]
+        if verb.none is not None and not texts and WAYS.isdisjoint(own):
+            verb.parsed(option_words(own), name)  # names and values are checked all the same
+            return verb.none()
     # what is found, unless there is a file for it
     printed = "output" in known and known["output"].default == STDOUT
     files = store_records(own, verb.records)

@@ -43,6 +43,8 @@ class Verb:
     record for which a single text or label stands; () if there are none."""
     value: Callable[[Any], Any] | None = None
     """Takes the same as `act`, and returns what `act` prints: the result of the verb in Python."""
+    none: Callable[[], Any] | None = None
+    """Makes the result of an empty list of `words` in Python, if it is no mistake."""
 
     def __call__(self, argv: Sequence[str], name: str = "") -> None:
         """Run the verb on the words after its `name`, by default that of the registry."""

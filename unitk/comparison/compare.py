@@ -107,7 +107,8 @@ def value(parsed: Parsed) -> list[dict[str, Any]]:
         measured, vocabs = measure_all(options, documents)
         rows = rows_of(measured)
         if page is not None:
-            record = page_record(measured, vocabs, str(options.data), options.page_documents)
+            data, most = str(options.data), options.page_documents
+            record = page_record(measured, vocabs, rows, data, most)
             create(page, page_of(record))
         if table is not None:
             create(table, csv_of(rows))

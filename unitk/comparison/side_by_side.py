@@ -135,15 +135,20 @@ ON_PAGE = "kind", "rank", "seeds", "low", "high", "behind", "behind_low", "behin
 
 
 def page_record(
-    likelihoods: Mapping[str, Likelihood], vocabs: Mapping[str, Vocab], data: str, most: int
+    likelihoods: Mapping[str, Likelihood],
+    vocabs: Mapping[str, Vocab],
+    rows: Sequence[Mapping[str, Any]],
+    data: str,
+    most: int,
 ) -> dict[str, Any]:
-    """Models and the words of the first `most` documents of `data`, as `compare.js` draws them."""
-    rows = {row["model"]: row for row in rows_of(likelihoods)}
+    """Models with their `rows`, and the words of the first `most` documents of `data`, as
+    `compare.js` draws them."""
+    rows_by_name = {row["model"]: row for row in rows}
     models = [
         {
             "name": name,
             "bits": likelihood.bits_per_byte,
-            **{key: rows[name][key] for key in ON_PAGE},
+            **{key: rows_by_name[name][key] for key in ON_PAGE},
         }
         for name, likelihood in likelihoods.items()
     ]

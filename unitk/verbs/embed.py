@@ -75,8 +75,15 @@ def value(parsed: Parsed) -> Any:
     return vectors if parsed.main.pool == "none" else np.array(vectors)
 
 
+def no_vectors() -> Any:
+    """The vectors of no texts."""
+    return np.empty((0, 0), np.float32)
+
+
 @register("verb", "embed")
-@verb(Options, words="texts", cure="lower --max-tokens", value=value, example=EXAMPLE)
+@verb(
+    Options, words="texts", cure="lower --max-tokens", value=value, none=no_vectors, example=EXAMPLE
+)
 def run(parsed: Parsed) -> None:
     """Read, embed, write."""
     options: Options = parsed.main

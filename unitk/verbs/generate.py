@@ -149,7 +149,7 @@ def value(argv: Sequence[str]) -> OutputTable:
 
 
 @register("verb", "generate")
-@verb(Options, words="texts", parses=True, cure=CURE, value=value, example=EXAMPLE)
+@verb(Options, words="texts", parses=True, cure=CURE, value=value, none=list, example=EXAMPLE)
 def run(argv: Sequence[str]) -> None:
     """Read the inputs, decode or score them, and write the outputs."""
     parsed, defaults = parse_generate(argv)

@@ -70,6 +70,7 @@ def value(parsed: Parsed) -> list[dict[str, Any]]:
     aside=("task", "arch"),
     cure="lower --max-tokens",
     value=value,
+    none=list,
     example='(["A lovely film."], checkpoint="runs/sst2")[0]["label"]',
 )
 def run(parsed: Parsed) -> None:

@@ -9,7 +9,8 @@ from packed_files import write
 from unitk.data.files.columns import read_answers, read_labels
 from unitk.data.files.labels import find_answer
 from unitk.data.files.pairs import PairText
-from unitk.data.files.squad import read_questions, read_squad
+from unitk.data.files.squad import read_squad
+from unitk.decoding.files.inputs import read_questions
 from unitk.errors import DataError
 
 QUESTION = {"question": " Who? ", "answers": [{"text": "Ann"}, {"text": "Bob"}]}
@@ -115,7 +116,7 @@ def test_questions_need_no_answers(tmp_path):
     asked.append({"question": "c", "answers": [{"text": "nowhere"}]})
     path = write(tmp_path / "x.json", json.dumps(squad(qas=asked)))
     found = [[question, "Ann met Bob."] for question in ("a", "b", "Who?", "c")]
-    assert [parts for _, parts in read_questions(path)] == found
+    assert [question.parts for question in read_questions(path)] == found
 
 
 def test_right_answers_need_no_place(tmp_path):

@@ -90,16 +90,6 @@ def read_squad(path: Path, spans: bool = False) -> Iterator[PairText]:
             raise DataError(f"{record.place}: answer {answer!r} is not in its passage")
 
 
-def read_questions(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Read the id, question and passage of each entry of a SQuAD json, which needs no answers.
-
-    The passage is as it stands there, so that places in it can be counted.
-    """
-    for record in Squad().records(path):
-        asked = [record.text("question").strip(), record.text("context")]
-        yield str(record.values.get("id", "")), asked
-
-
 def right_answers(record: Record) -> list[str]:
     """The texts of the answers to a question, a list of objects or an object of lists.
 

@@ -22,7 +22,7 @@ from unitk.data.files import lines, readers
 from unitk.data.files.documents import PlainText
 from unitk.data.files.lines import LONGEST, STDIN, Block
 from unitk.data.files.pairs import PARTS_OF, Fields, parts_as_given, targets_of
-from unitk.data.files.squad import SQUAD_SOURCE, arrange, check_form, read_squad
+from unitk.data.files.squad import SQUAD_SOURCE, Squad, arrange, check_form, read_squad
 from unitk.data.files.window import sentences_of
 from unitk.decoding.constraints.base import Constraint
 from unitk.errors import DataError, UsageError, amount, require, say
@@ -178,6 +178,20 @@ def read_inputs(
     if not inputs:
         raise DataError(f"{lines.name_file(path)} is empty")
     return inputs
+
+
+def read_questions(path: Path) -> list[Input]:
+    """Read the questions of a SQuAD json with their ids and passages; they need no answers.
+
+    A passage is as it stands there, so that places in it can be counted.
+    """
+    return [
+        Input(
+            [record.text("question").strip(), record.text("context")],
+            id=str(record.values.get("id", "")),
+        )
+        for record in Squad().records(path)
+    ]
 
 
 def stream_reader(path: Path, given: str, fields: Fields | None) -> readers.LineReader | None:

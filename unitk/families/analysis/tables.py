@@ -102,12 +102,12 @@ def read_rows(path: Path, columns: int, metric: str) -> Iterator[Row]:
     """The lines of a table; tabs are between columns, or commas (.csv), or else blanks.
 
     `: NAME` begins a section of analogies. Further columns, and lines that begin with #, are
-    ignored, and so is a first line that has no number where the others have one.
+    ignored, and so is the first of the others if it has no number where they have one.
     """
     kind = format_of(path)
-    section, empty = "", True
+    section, empty, first = "", True, True
     require(kind in ("text", "csv", "tsv"), f"--references {path}: --metric {metric} reads lines")
-    for number, (line, where) in enumerate(numbered_lines(path)):
+    for line, where in numbered_lines(path):
         if not line.strip() or line.startswith("#"):
             continue
         if metric == "analogy" and line.startswith(":"):
@@ -121,8 +121,9 @@ def read_rows(path: Path, columns: int, metric: str) -> Iterator[Row]:
         *words, last = (cell.strip() for cell in cells[:columns])
         if len(cells) < columns or not all(words):
             raise DataError(f"{where}: --metric {metric} needs {columns} columns, got {line!r}")
+        heading, first = first, False
         if metric == "similarity" and not is_number(last):
-            if number == 0:
+            if heading:
                 continue
             raise DataError(f"{where}: {last!r} is no number")
         empty = False

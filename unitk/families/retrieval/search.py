@@ -97,6 +97,7 @@ def value(parsed: Parsed) -> list[dict[str, Any]]:
     words="texts",
     cure="lower --max-tokens",
     value=value,
+    none=list,
     example='(["Who wrote it?"], checkpoint="runs/vectors", documents="docs.txt")[0]["found"]',
 )
 def run(parsed: Parsed) -> None:
