@@ -69,6 +69,14 @@ def test_every_option_is_named_as_the_caller_writes_it(monkeypatch):
     assert seen > 300
 
 
+@pytest.mark.parametrize("text", ["use --beam 5", "it's --beam", '"--beam" it\'s', "a\n--beam"])
+def test_quoted_texts_stay_as_they_were_written(monkeypatch, text):
+    monkeypatch.setattr(UnitkError, "with_flags", False)
+    error = UsageError(f"--max-len: the models' text {text!r} is none; --no-repeat 'x' --beam 1")
+    wanted = f"max_len: the models' text {text!r} is none; no_repeat 'x' beam 1"
+    assert str(error) == wanted
+
+
 def test_flags_become_arguments(monkeypatch):
     monkeypatch.setattr(UnitkError, "with_flags", False)
     with pytest.raises(UsageError, match=r"^beam .*10000\], got 0$"):

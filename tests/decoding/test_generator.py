@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tests.conftest import toy_lines
+import unitk
 from unitk import registry
 from unitk.api.text_model import TextModel
 from unitk.decoding.config import GenerateConfig
@@ -239,3 +240,17 @@ def test_logits_that_cannot_be(toy_vocab):
     joined = Generator(join([(name, two.model, two.task) for name in "ab"]), two.task)
     with pytest.raises(UsageError, match="one model.*ensemble"):
         joined.logits("a text", "another")
+
+
+def test_a_penalty_between_groups_needs_groups():
+    model = unitk.load("unitk-base-en-questions")
+    texts, how = [["cat", "The cat sat on the mat."]], {"max_len": 2}
+    with pytest.raises(UsageError, match="diverse.beam.strength has no effect without"):
+        model.generate(texts, diverse_beam_strength=0.9, **how)
+    given = {"diverse_beam_groups": 2, "diverse_beam_strength": 0.9}
+    found = model.generate(texts, **given, **how)
+    model.defaults = {**model.defaults, **given}
+    assert [[o.text for o in best] for best in model.generate(texts, **how)] == [
+        [o.text for o in best] for best in found
+    ]
+    assert model.generate(texts, diverse_beam_groups=1, **how)

@@ -8,6 +8,8 @@ import pytest
 from tests.formats.test_hf_tokenizer import LINES, VOCABS, odd_texts
 from unitk.vocab.open import open_vocab
 
+BOTH = {"continuing_subword_prefix": "##", "end_of_word_suffix": "</w>"}
+
 
 @pytest.fixture(scope="module", params=VOCABS)
 def vocab(request, tmp_path_factory):
@@ -64,3 +66,27 @@ def test_a_word_that_loses_its_accents_keeps_its_characters(tmp_path):
     assert vocab.pieces(vocab.encode(text)) == ["be", "##yon", "##ce", "sang", "in", "[UNK]"]
     words = [text[a:b] for a, b in vocab.offsets(text)]
     assert words == ["Be", "yon", "cé", "sang", "in", "Zürich"]
+
+
+@pytest.mark.parametrize("affixes", [{"end_of_word_suffix": "</w>"}, {}, BOTH])
+def test_bytes_of_affixes_are_beyond_no_text(tmp_path, affixes):
+    """tokenizers spells the affixes of an unknown character in bytes, as if they were its text."""
+    tokenizers = pytest.importorskip("tokenizers")
+    letters = {letter + end for letter in ("a", "##a") for end in ("", "</w>")}
+    names = ["[UNK]", *(f"<0x{byte:02X}>" for byte in range(256)), *sorted(letters)]
+    model = tokenizers.models.BPE(
+        vocab={name: i for i, name in enumerate(names)},
+        merges=[],
+        unk_token="[UNK]",
+        byte_fallback=True,
+        **affixes,
+    )
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    vocab = open_vocab(tmp_path / "tokenizer.json")
+    for text in ("a", "\u65e5\u672c a", "z\xe9", "a\xe9 a", "\xe9"):
+        found = vocab.offsets(text)
+        assert len(found) == len(vocab.encode(text))
+        assert all(0 <= start <= stop <= len(text) for start, stop in found)
+        assert "a" not in text or text.index("a") in [start for start, _ in found]

@@ -151,7 +151,8 @@ class SamplingConfig(Checked):
     """Rank draws by score - X r: r is the share of an output's words of four letters or more that
     the source has, or the output itself has before. 0: by the score."""
     seed: Count = 1
-    """Seed of the draws. Every input has its own draws."""
+    """Seed of the draws. Every input has its own draws. A search without draws needs none, and
+    finds the same with any."""
 
 
 @dataclass(frozen=True, kw_only=True)

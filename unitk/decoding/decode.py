@@ -74,6 +74,8 @@ class Steps(Driver):
     def constraints(self, prompts: Sequence[Prompt], config: GenerateConfig) -> Constraints:
         """The constraints of options and prompts; raises UsageError for options without effect."""
         config.idle(f"has no effect: task {self.task.name} does not diffuse", *DIFFUSION)
+        if config.diverse_beam_groups == 1:
+            config.idle("has no effect without --diverse-beam-groups", "diverse_beam_strength")
         if len(self.model.members) > 1 and not config.sampling:
             require(config.temperature == 1, "--temperature in a search is for one model")
         by_input = [prompt.constraint for prompt in prompts]

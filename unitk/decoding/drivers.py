@@ -25,7 +25,7 @@ from unitk.tasks.base import Task
 DIFFUSION = "steps", "order", "block_length"
 """Options that only diffusion reads."""
 RULES = [option.name for option in options(RulesConfig) if option.name != "max_len"]
-SEARCH = ["search", "diverse_beam_groups", "capture", *RULES]
+SEARCH = ["search", "diverse_beam_groups", "diverse_beam_strength", "capture", *RULES]
 """Options that only drivers which write word by word read."""
 
 

@@ -73,8 +73,8 @@ class GLMInfill(Task):
         """Weights of three modes (section 2.1): short spans [MASK], whole sentences [sMASK], one
         span of 50 to 100 % of the text [gMASK]. The loss is the weighted sum of their means."""
         mode_symbols: bool = True
-        """Give each mode its own symbol. off: [MASK] in all of them (GLM-Doc and GLM-Sent
-        large)."""
+        """Give each mode its own symbol. off: [MASK] in all of them (GLM-Doc and GLM-Sent large).
+        It counts where --task.mixture has whole sentences or long spans."""
         mask_place: Literal["first", "last"] = "first"
         """Fine-tuning and prompts: put the blank before the source (first) or after it (last). A
         model that has learnt document mode, and no pairs, continues its prompt."""

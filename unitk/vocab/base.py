@@ -184,7 +184,8 @@ class Vocab:
         ids, spans = self.model.encode_offsets(text)
         stop = len(text)  # of the token that ends a character
         for i in reversed(range(len(ids))):
-            first, last = spans[i]
+            # a library that spells an affix in bytes counts them as characters of the text
+            first, last = (min(at, len(text)) for at in spans[i])
             piece = self.model.text(ids[i])
             only_blank = not text[first:last].strip() and piece[:1].isspace()
             if first == last or (only_blank and not piece.isspace()):
