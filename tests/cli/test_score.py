@@ -298,6 +298,10 @@ def test_choices_are_right_by_number_letter_or_text(files, capsys):
     (files / "dev.txt").write_text("1\n0\n0\n")  # a number, though other choices are spelled so
     words("--metric class --hypotheses numeric.jsonl --references dev.txt")
     assert "accuracy 66.67" in capsys.readouterr().out
+    rows = ({"choices": {"text": ["b", "c"], "label": [1, 2]}, "label": n} for n in "211")
+    (files / "arc.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    words("--metric class --hypotheses out.jsonl --references arc.jsonl")
+    assert "accuracy 66.67" in capsys.readouterr().out
     (files / "dev.txt").write_text("1\n0\nd\n")
     wrong = "dev.txt, line 3 must be 0 or A to 1 or B, or one of the choices, got 'd'"
     with pytest.raises(DataError, match=wrong):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.conftest import toy_lines
 import unitk
+from tests.conftest import toy_lines
 from unitk import registry
 from unitk.api.text_model import TextModel
 from unitk.decoding.config import GenerateConfig

@@ -184,7 +184,11 @@ def _score_labels(options: Options) -> dict[str, Score]:
         if form == "class" and all(guess.choices for guess in predictions):
             # of choices, which are predicted by number
             expected: list[Any] = [
-                str(number_of_choice(reference.label, guess.choices, reference.where))
+                str(
+                    number_of_choice(
+                        reference.label, guess.choices, reference.where, reference.names
+                    )
+                )
                 for guess, reference in pairs
             ]
         elif form == "span":

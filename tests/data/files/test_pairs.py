@@ -217,3 +217,26 @@ def test_a_list_as_python_prints_it_is_refused(tmp_path, columns):
     path = table(tmp_path / "a.csv", repr, **given)
     with pytest.raises(DataError, match=r"line 2.*'(words|tags)'.*not JSON.*double quotes"):
         read_records(path, Fields(("words",), (), label="tags", form="tags"))
+
+
+CHOSEN = Fields(("question", "choices.text"), (), label="answerKey", form="choice")
+
+
+@pytest.mark.parametrize(
+    ("names", "key", "number"),
+    [
+        (["1", "2", "3"], "1", 0),
+        (["1", "2", "3"], "3", 2),
+        ([1, 2, 3], 2, 1),
+        (["A", "B", "C"], "C", 2),
+        (["A", "B", "C"], 0, 0),  # no name of a choice: its number from 0
+        (["1", "2"], "1", 1),  # not of these choices
+        (None, "1", 1),
+    ],
+)
+def test_choices_have_the_names_that_a_table_gives_them(tmp_path, names, key, number):
+    """As ARC has them: most from A to D, some from 1 to 4."""
+    choices = {"text": ["x", "y", "z"], "label": names}
+    path = lines(tmp_path / "x.jsonl", {"question": "q", "choices": choices, "answerKey": key})
+    [pair] = read_records(path, CHOSEN)
+    assert pair.label == [number]

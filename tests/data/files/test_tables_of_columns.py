@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from unitk.data.files.files import expand
+from unitk.data.files.files import expand, saved_files
 from unitk.data.files.readers import records
-from unitk.data.files.tables import saved_files
 from unitk.errors import DataError
 
 pyarrow = pytest.importorskip("pyarrow")

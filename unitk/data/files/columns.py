@@ -56,6 +56,8 @@ class Read(NamedTuple):
     """The id of a question, by which its prediction is found."""
     passage: str = ""
     """The last part of the source of a prediction."""
+    names: Any = None
+    """The names of the choices, if the table of a reference has some (`number_of_choice`)."""
 
     def answers(self, passage: str) -> list[str]:
         """The right answers; a place is one of the passage that the prediction was made for."""
@@ -89,7 +91,7 @@ def read_labels(path: Path, form: str, name: str, option: str) -> list[Read]:
     elif kind == "text":
         labels = [Read(_label(line, form, where), where) for line, where in numbered_lines(path)]
     else:
-        rows = records(path, (name, "id", "source"))
+        rows = records(path, (name, "id", "source", "choices"))
         labels = [_read(record, form, name, option) for record in rows]
         # `unitk predict` numbers texts that have no ids
         numbered = all(label.id == line for line, label in enumerate(labels))
@@ -115,7 +117,8 @@ def _read(record: Record, form: str, name: str, option: str) -> Read:
     label = _label(value, form, where)
     if type(key) not in (str, int):
         key = ""
-    return Read(label, where, choices, key, passage if isinstance(passage, str) else "")
+    names = record.get("choices.label")
+    return Read(label, where, choices, key, passage if isinstance(passage, str) else "", names)
 
 
 def read_predictions(path: Path, questions: Sequence[Read]) -> list[Read] | None:

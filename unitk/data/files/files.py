@@ -28,10 +28,9 @@ from unitk.data.files.lines import (
 from unitk.data.files.pairs import Fields, PairBlock, PairText, record_blocks
 from unitk.data.files.readers import Format, format_of, reader, readers
 from unitk.data.files.squad import SQUAD_SOURCE, check_form, read_squad
-from unitk.data.files.tables import saved_files
 from unitk.errors import DataError, UsageError, amount, require
 from unitk.files import RemotePath
-from unitk.foreign import check_name
+from unitk.foreign import check_name, read_json
 from unitk.options.fields import Checked, Positive, flag
 from unitk.options.settings import Settings
 from unitk.pretrained import from_hub, locate
@@ -96,6 +95,22 @@ def _find_files(folder: Path, option: str) -> list[Path]:
             f"'{folder}/*' reads files with any ending, as text if it is unknown"
         )
     return matching
+
+
+def saved_files(folder: Path, option: str) -> list[Path]:
+    """The files of a folder of `save_to_disk`, in order; none if it is another folder.
+
+    Raises DataError naming the splits of a `DatasetDict`.
+    """
+    if (folder / "dataset_dict.json").exists():
+        splits = read_json(folder / "dataset_dict.json").get("splits", [])
+        paths = ", ".join(str(folder / str(split)) for split in splits)
+        raise DataError(f"{option} {folder} has several splits: name one of {paths}")
+    if not (folder / "state.json").exists() or not any(folder.glob("*.arrow")):
+        return []
+    listed = read_json(folder / "state.json").get("_data_files", [])
+    names = [entry.get("filename") for entry in listed if isinstance(entry, dict)]
+    return [folder / Path(str(name)).name for name in names] or sorted(folder.glob("*.arrow"))
 
 
 @dataclass(frozen=True)
@@ -168,8 +183,9 @@ class ReadingOptions(Checked):
     """How files are read."""
 
     input_format: Format = "auto"
-    """Format of the files. auto: by the file name. A .json file is a list of records or SQuAD,
-    whose answer and passage become the source of the question. An unknown ending means text."""
+    """Format of the files. auto: by the file name. A .json file is a list of records, columns, or
+    SQuAD, whose answer and passage become the source of the question. An unknown ending means
+    text."""
     documents: Documents = "blank"
     """Where a document of plain text ends: at a blank line (blank), or with every line (line)."""
     document_mark: str = ""

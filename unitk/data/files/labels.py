@@ -108,14 +108,19 @@ def _names(values: Any) -> Label | None:
     return None
 
 
-def number_of_choice(label: str, choices: Sequence[str], where: str) -> int:
-    """The number of a choice: given as a number from 0, else a letter from A, else its text."""
+def number_of_choice(label: str, choices: Sequence[str], where: str, names: Any = None) -> int:
+    """The number of a choice: given as a number from 0, else a letter from A, else its text.
+
+    Where a table has `names` of its own for the choices, such as 1 to 4, these go first.
+    """
     letters = [chr(ord("A") + i) for i in range(len(choices))]
-    for names in ([*map(str, range(len(choices)))], letters, choices):
-        if label in names:
-            return names.index(label)
+    whole = isinstance(names, list) and len(names) == len(choices)
+    own = [*map(str, names)] if whole else []
+    for known in (own, [*map(str, range(len(choices)))], letters, choices):
+        if label in known:
+            return known.index(label)
     if (number := _name(label)) != label:
-        return number_of_choice(number, choices, where)
+        return number_of_choice(number, choices, where, names)
     raise DataError(
         f"{where} must be 0 or A to {len(choices) - 1} or {letters[-1]}, or one of the choices, "
         f"got {label!r}"

@@ -116,7 +116,9 @@ def _read_label(record: Record, fields: Fields) -> PairText:
         value, moved = _place(record, name, record.get(fields.source[-1]))
     label = labels.label_of(value, form, where)
     if form == "choice":
-        label = [labels.number_of_choice(label[0], source[1:], where)]
+        # ARC has choices.text, and choices.label: A to D, or 1 to 4
+        names = record.get(f"{fields.source[-1].rpartition('.')[0]}.label")
+        label = [labels.number_of_choice(label[0], source[1:], where, names)]
     if form == "tags" and len(label) != len(source):
         raise DataError(
             f"{record.place}: {name!r} needs {len(source)} tags, one a word, not {len(label)}"

@@ -231,22 +231,18 @@ def format_of(path: Path, given: str = "auto", option: str = "") -> str:
     return names[0] if names not in ([], ["text"]) else _look(path, option, not names)
 
 
-def is_json_lines(start: bytes) -> bool:
-    """Whether a json that is no list has a record a line; if not, it is one object, as SQuAD's."""
-    line, newline, _ = start.partition(b"\n")
-    try:
-        first = parse_json(line, "", hooks={"object_pairs_hook": dict})  # keys may be there twice
-    except DataError:  # goes on in the next line; or it is long, and SQuAD's key is in front
-        return not (newline or re.search(rb'(?<!\\)"data"\s*:', line))
-    return isinstance(first, dict) and "data" not in first
+def json_format(start: bytes) -> str:
+    """The format of records in a json that begins so; "" if it has none, as SQuAD's."""
+    names = (name for name in ("json", "jsonl") if reader(name).recognizes(".json", start))
+    return next(names, "")
 
 
 def _look(path: Path, option: str, unknown: bool) -> str:
     """The format of a file whose ending names no records: what JSON in it has, else text."""
     start = head(path).lstrip(b" \r\n")
     name = ""
-    if (found := OBJECT.match(start)) and (found[1] or is_json_lines(start)):
-        name = "json" if found[1] else "jsonl"
+    if OBJECT.match(start) and (found := json_format(start)):
+        name = found
     elif option and unknown:
         if b"\0" in start:
             raise DataError(f"{path} looks like binary data, not like UTF-8 text")

@@ -10,7 +10,7 @@ from typing import Any
 from unitk.data.files.labels import NO_SPAN, find_answer
 from unitk.data.files.lines import name_file, read_text
 from unitk.data.files.pairs import PairText
-from unitk.data.files.readers import Reader, Record, is_json_lines
+from unitk.data.files.readers import Reader, Record, json_format
 from unitk.errors import DataError, require
 from unitk.foreign import parse_json
 from unitk.registry import register
@@ -30,7 +30,7 @@ class Squad(Reader):
     holds = "questions"
 
     def recognizes(self, ending: str, start: bytes) -> bool:
-        return not start.startswith(b"[") and not is_json_lines(start)
+        return not json_format(start)
 
     def records(self, path: Path, fields: Sequence[str] = ()) -> Iterator[Record]:
         tree = parse_json(read_text(path), name_file(path))

@@ -1,8 +1,8 @@
-"""Tables: json-lines, lists in json, CSV and TSV, parquet, and Arrow as `datasets` saves it.
+"""Tables: json-lines, lists and columns in json, CSV and TSV, parquet, and Arrow.
 
 CSV is what Python's `csv` reads, its first row the names; in TSV, quotes are characters like any
-other. A folder of `Dataset.save_to_disk` has Arrow files, and state.json names their order. A
-column of class labels holds numbers; the names are in the schema, and are read in their place.
+other. A column of class labels holds numbers; the names are in the schema, and are read in their
+place.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from unitk.data.files import lines
-from unitk.data.files.readers import LineReader, Reader, Record, is_json_lines
+from unitk.data.files.readers import LineReader, Reader, Record
 from unitk.errors import DataError, amount
-from unitk.foreign import parse_json, read_json
+from unitk.foreign import parse_json
 from unitk.registry import register
 
 LARGEST = (1 << 31) - 1  # bytes of a field of CSV; what `csv` takes anywhere
+COLUMNS = re.compile(rb'\{\s*"(?!data")[^"]+"\s*:\s*(\[|\{\s*"0"\s*:)')
+"""How columns of JSON begin: with a list, or with the value of row 0. `data` is SQuAD's."""
 Row = tuple[list[str], str, int]  # cells, the place of the first line, bytes before its block
 
 
@@ -33,7 +35,7 @@ class JsonLines(LineReader):
     endings = (".jsonl", ".ndjson", ".json")
 
     def recognizes(self, ending: str, start: bytes) -> bool:
-        return not start.startswith(b"[") and (ending != ".json" or is_json_lines(start))
+        return kind_of_json(start) == "jsonl" if ending == ".json" else not start.startswith(b"[")
 
     def by_line(self, path: Path) -> bool:
         return not lines.head(path).lstrip().startswith(b"[")
@@ -51,21 +53,56 @@ class JsonLines(LineReader):
 
 @register("reader", "json")
 class JsonList(Reader):
-    """A list of objects."""
+    """A list of objects, or an object of columns, as pandas writes tables: each is a list, or an
+    object with the values of all rows by the names of these."""
 
     endings = (".json", ".jsonl", ".ndjson")
 
     def recognizes(self, ending: str, start: bytes) -> bool:
-        return start.startswith(b"[")
+        return start.startswith(b"[") or (ending == ".json" and kind_of_json(start) == "json")
 
     def records(self, path: Path, fields: Sequence[str] = ()) -> Iterator[Record]:
         items = parse_json(lines.read_text(path), lines.name_file(path))
+        if isinstance(items, dict):
+            items = rows_of_columns(items)
         if not isinstance(items, list):
-            raise DataError(f"{lines.name_file(path)}: not a JSON list of records")
+            raise DataError(f"{lines.name_file(path)}: not a JSON list of records, nor of columns")
         step = lines.size_of(path) / max(len(items), 1)
         for i, item in enumerate(items):
             place = f"{lines.name_file(path)}: [{i}]"
             yield Record(_object(item, place), place, int(i * step))
+
+
+def kind_of_json(start: bytes) -> str:
+    """The format of a json by its beginning: a list or columns (json), a record a line (jsonl), or
+    one object, as SQuAD's (squad)."""
+    if start.startswith(b"["):
+        return "json"
+    line, newline, rest = start.partition(b"\n")
+    try:
+        first = parse_json(line, "", hooks={"object_pairs_hook": dict})  # keys may be there twice
+    except DataError:  # goes on in the next line; or it is long, and SQuAD's key is in front
+        if COLUMNS.match(start):
+            return "json"
+        return "squad" if newline or re.search(rb'(?<!\\)"data"\s*:', line) else "jsonl"
+    if not isinstance(first, dict) or "data" in first:
+        return "squad"
+    # a record by itself may have a list; columns are all of one length, and more than one row
+    sizes = {len(value) if isinstance(value, list | dict) else 0 for value in first.values()}
+    columns = COLUMNS.match(line) and not rest.strip() and len(sizes) == 1 and max(sizes) > 1
+    return "json" if columns else "jsonl"
+
+
+def rows_of_columns(table: dict[str, Any]) -> list[dict[str, Any]] | None:
+    """The rows of a table of columns; None if these are not equally long, or have other rows."""
+    columns = [*table.values()]
+    if all(isinstance(column, dict) for column in columns):
+        if any(column.keys() != columns[0].keys() for column in columns):
+            return None
+        columns = [[column[row] for row in columns[0]] for column in columns]
+    if not all(isinstance(column, list) and len(column) == len(columns[0]) for column in columns):
+        return None
+    return [dict(zip(table, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _object(value: Any, place: str) -> dict[str, Any]:
@@ -262,19 +299,3 @@ def _name_classes(value: Any, feature: Any) -> Any:
     if feature.get("_type") != "ClassLabel" or not isinstance(value, int):
         return value
     return dict(enumerate(feature.get("names", []))).get(value)
-
-
-def saved_files(folder: Path, option: str) -> list[Path]:
-    """The files of a folder of `save_to_disk`, in order; none if it is another folder.
-
-    Raises DataError naming the splits of a `DatasetDict`.
-    """
-    if (folder / "dataset_dict.json").exists():
-        splits = read_json(folder / "dataset_dict.json").get("splits", [])
-        paths = ", ".join(str(folder / str(split)) for split in splits)
-        raise DataError(f"{option} {folder} has several splits: name one of {paths}")
-    if not (folder / "state.json").exists() or not any(folder.glob("*.arrow")):
-        return []
-    listed = read_json(folder / "state.json").get("_data_files", [])
-    names = [entry.get("filename") for entry in listed if isinstance(entry, dict)]
-    return [folder / Path(str(name)).name for name in names] or sorted(folder.glob("*.arrow"))
