@@ -7,6 +7,9 @@ import torch
 
 import unitk
 from tests.vocab.test_open import FAMILIES, odd_texts, write
+from unitk.data.corpus.folders import check_alike, open_corpus
+from unitk.data.corpus.writer import write_manifest
+from unitk.errors import DataError
 from unitk.formats.hf.families import families
 from unitk.formats.vocabs import same_vocab
 from unitk.models.archs import preset
@@ -179,6 +182,22 @@ def test_a_vocabulary_that_comes_back_is_the_same(hf, kit, tmp_path, kind):
     data = tmp_path / "data" / "train"
     found = [unitk.evaluate(checkpoint=path, data=data) for path in (ours, again)]
     assert found[0] | {"checkpoint": str(again)} == found[1]
+    # corpora that were made with both are trained on together
+    preprocess.run([*words.split()[:2], f"--vocab={again}", f"--dest={tmp_path}/more"])
+    both = [tmp_path / name for name in ("data", "more")]
+    unitk.merge(both, dest=tmp_path / "joined")
+    sizes = [len(open_corpus(folder)) for folder in (*both, tmp_path / "joined")]
+    assert sizes[0] + sizes[1] == sizes[2]
+    changed = tmp_path / "more/train/vocab"
+    swapped = {"mask": other.symbols["smask"], "smask": other.mask}
+    symbols = {**other.symbols, **swapped}
+    Vocab(other.model, symbols, other.added).save(changed)
+    about = json.loads((tmp_path / "more/train/manifest.json").read_text())
+    left = ("format", "files", "sha256")
+    about = {key: value for key, value in about.items() if key not in left}
+    write_manifest(changed.parent, about | {"vocab": Vocab.load(changed).hash})
+    with pytest.raises(DataError, match="more.* was made with another vocabulary than .*data"):
+        check_alike([*map(open_corpus, both)])
     # any step of the file that changes ids makes another one
     spec = json.loads(other.model.data)
     for change in (
