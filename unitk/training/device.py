@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import math
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,23 +13,9 @@ import numpy as np
 import torch
 
 from unitk.errors import UsageError, require
-from unitk.kernels.products import keep_memory
 
 if TYPE_CHECKING:
-    from unitk.training.config import TrainConfig
-
-
-def configure_torch(config: TrainConfig, device: torch.device) -> None:
-    """Apply `--threads` and `--deterministic` to the process, which keeps freed memory on a CPU."""
-    if device.type == "cpu":
-        keep_memory()
-    if config.threads is not None:
-        torch.set_num_threads(config.threads)
-    if config.deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts
-    torch.use_deterministic_algorithms(config.deterministic)
-    if config.compile:  # masks, towers and last layers differ: one code of a layer is not enough
-        torch._dynamo.config.recompile_limit = 64
+    pass
 
 
 def choose_device(name: str, local: int = 0) -> torch.device:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import re
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from unitk.criterions.base import whole_update_option
 from unitk.data.batching import Feed
 from unitk.errors import CheckpointError, UsageError, require
-from unitk.kernels.products import choose_products, computes_in_bf16
+from unitk.kernels.products import choose_products, computes_in_bf16, keep_memory
 from unitk.models.attention import fused_parameters
 from unitk.models.heads.base import Categorical
 from unitk.models.layers import FeedForward, Layer
@@ -31,7 +32,6 @@ from unitk.training.config import TrainConfig
 from unitk.training.device import (
     check_model_fits,
     choose_device,
-    configure_torch,
     derive_seed,
 )
 from unitk.training.ema import Average
@@ -208,6 +208,19 @@ def begin(start: Start, device: torch.device, ranks: Ranks) -> tuple[Model, Base
         snapshot.read_parts(model, resumed, ranks)
     prepare_model(model, config)
     return model, base
+
+
+def configure_torch(config: TrainConfig, device: torch.device) -> None:
+    """Apply `--threads` and `--deterministic` to the process, which keeps freed memory on a CPU."""
+    if device.type == "cpu":
+        keep_memory()
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    if config.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts
+    torch.use_deterministic_algorithms(config.deterministic)
+    if config.compile:  # masks, towers and last layers differ: one code of a layer is not enough
+        torch._dynamo.config.recompile_limit = 64
 
 
 def choose_precision(config: TrainConfig, device: torch.device) -> str:
