@@ -23,7 +23,7 @@ from unitk.options.fields import Count, Positive
 from unitk.progress import progress
 from unitk.registry import register
 from unitk.training.saving.folder import SEEDS, find_checkpoint
-from unitk.training.saving.state import fits
+from unitk.training.saving.state import is_of_type
 
 if TYPE_CHECKING:
     from unitk.comparison.likelihood import Likelihood
@@ -166,8 +166,8 @@ def seeds_of(path: Path) -> list[Path]:
     if not (path / SEEDS).is_file():
         return [path]
     runs: Any = read_json(path / SEEDS, CheckpointError).get("runs")
-    seeds = [run.get("seed") for run in runs] if fits(runs, list[dict[str, object]]) else []
-    if not seeds or not fits(seeds, list[int]):
+    seeds = [run.get("seed") for run in runs] if is_of_type(runs, list[dict[str, object]]) else []
+    if not seeds or not is_of_type(seeds, list[int]):
         raise CheckpointError(f"{path / SEEDS} is damaged: it lists no seeds of runs")
     return [path / f"seed-{seed}" for seed in sorted(seeds)]
 

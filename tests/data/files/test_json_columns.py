@@ -45,5 +45,5 @@ def test_records_that_have_lists_are_no_columns(tmp_path):
     assert [record.values for record in records(tmp_path / "x.jsonl")] == [LISTS]
     for tree in (LISTS | {"z": [1]}, NAMED | {"z": {"0": 1}}, LISTS | {"z": 1}):
         (tmp_path / "x.json").write_text(json.dumps(tree, indent=1))
-        with pytest.raises(DataError, match=r"^\S*x\.json: not a JSON list of records, nor of col"):
+        with pytest.raises(DataError, match=r"^\S*x\.json: .*columns"):
             list(records(tmp_path / "x.json"))

@@ -45,7 +45,7 @@ def test_a_teacher_of_another_kind_is_named(train, teacher, words, message, tmp_
     ("words", "message"),
     [
         ("--criterion.states-weight 1", "add --arch.heads project:states:64"),
-        ("--criterion.attention-weight 1", "the model has 2 heads, the teacher 4"),
+        ("--criterion.attention-weight 1", "--criterion.attention-weight.* 2 heads.* 4"),
         ("--criterion.states-weight 1 --criterion.layers 1=9", "the teacher 2"),
     ],
 )

@@ -101,5 +101,5 @@ def test_an_edited_table_is_named_whatever_is_in_it(tmp_path):
     for key in spec:
         for wrong in WRONG:
             path.write_text(json.dumps({"mix": {**spec, key: wrong}}))
-            with pytest.raises(UsageError, match=f"^--save-dir {tmp_path} has runs of other"):
+            with pytest.raises(UsageError, match=f"^--save-dir {tmp_path} .*options"):
                 read_experiment(path, spec, "mix", NAMES)

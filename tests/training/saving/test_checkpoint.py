@@ -21,7 +21,7 @@ from unitk.training.loop import Trainer
 from unitk.training.parallel import Ranks
 from unitk.training.saving import checkpoint, snapshot
 from unitk.training.saving.folder import RunFolder
-from unitk.training.saving.state import Identity, Progress, fits, plugins_named, read_state
+from unitk.training.saving.state import Identity, Progress, is_of_type, plugins_named, read_state
 from unitk.training.saving.weights import load_tensors, save_tensors
 
 
@@ -269,7 +269,7 @@ def test_fields_of_a_state_that_are_of_no_use_are_named(tmp_path):
         for wrong in WRONG:
             (tmp_path / "state.json").write_text(json.dumps(state | {name: wrong}))
             try:
-                assert fits(read_state(tmp_path)[name], kinds[name])
+                assert is_of_type(read_state(tmp_path)[name], kinds[name])
             except CheckpointError as error:
                 assert str(error).startswith(f"{tmp_path / 'state.json'} is damaged: it")
                 refused += 1
@@ -291,5 +291,5 @@ def test_fields_of_a_state_that_are_of_no_use_are_named(tmp_path):
     ],
 )
 def test_values_of_a_json_fit_types(kind, good, bad):
-    assert all(fits(value, kind) for value in good)
-    assert not any(fits(value, kind) for value in bad)
+    assert all(is_of_type(value, kind) for value in good)
+    assert not any(is_of_type(value, kind) for value in bad)

@@ -234,16 +234,16 @@ class Identity:
     """`--window` and `--squad-source` of `unitk preprocess`, if sources are answer and passage."""
 
 
-def fits(value: object, kind: Any) -> bool:
+def is_of_type(value: object, kind: Any) -> bool:
     """Whether a value of a JSON file is of a type; of a list, each entry is of one of the types."""
     parts = get_args(kind)
     if isinstance(kind, UnionType):
-        return any(fits(value, part) for part in parts)
+        return any(is_of_type(value, part) for part in parts)
     if not parts:
         return kind is not ... and isinstance(value, float | int if kind is float else kind)
     if issubclass(get_origin(kind), Mapping):
-        return isinstance(value, dict) and all(fits(v, parts[1]) for v in value.values())
-    return isinstance(value, list) and all(any(fits(v, p) for p in parts) for v in value)
+        return isinstance(value, dict) and all(is_of_type(v, parts[1]) for v in value.values())
+    return isinstance(value, list) and all(any(is_of_type(v, p) for p in parts) for v in value)
 
 
 def read_state(checkpoint: Path) -> dict[str, Any]:
@@ -256,7 +256,7 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
     kinds = get_type_hints(Identity) | get_type_hints(Progress)
     kinds["optimizer"] = dict[str, dict[str, object]]
     for name in REQUIRED | kinds.keys() & state.keys():
-        if name not in state or not fits(state[name], kinds[name]):
+        if name not in state or not is_of_type(state[name], kinds[name]):
             raise CheckpointError(f"{path} is damaged: it has no good {name!r}")
     config = state["config"]
     if not {"task", "arch"} <= config.keys():
