@@ -144,7 +144,6 @@ FAMILIES = {
     "glm4": ("Glm4ForCausalLM", "Glm4Config", {**GLM, "attention_bias": False}),
     "glm4_both_ways": ("Glm4ForCausalLM", "Glm4Config", {**GLM, **EDGE, **OPEN}),
     "phi3": ("Phi3ForCausalLM", "Phi3Config", {**PHI3, **WINDOW}),
-    "phi3_grouped": ("Phi3ForCausalLM", "Phi3Config", {**PHI3, "num_key_value_heads": 2}),
     "phi3_both_ways": ("Phi3ForCausalLM", "Phi3Config", {**PHI3, **WINDOW, **OPEN}),
     "stablelm": ("StableLmForCausalLM", "StableLmConfig", STABLE),
     "stablelm_biased": ("StableLmForCausalLM", "StableLmConfig", {**STABLE, **BIASED}),

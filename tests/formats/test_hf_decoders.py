@@ -66,7 +66,7 @@ def test_every_name_and_shape_of_the_released_size_is_theirs(hf, arch):
     with torch.device("meta"):
         ours, other = config.build(50), theirs(theirs.config_class(**about))
     tensors = dict(ours.named_parameters())
-    found = family.join(layout_of(family, config).to_stored(tensors, config, copies=True))
+    found = layout_of(family, config).to_stored(tensors, config, copies=True)
     lm_head = found.pop("embed_out.weight", None)  # which transformers 5 renames
     found |= {} if lm_head is None else {"lm_head.weight": lm_head}
     wanted = dict(other.state_dict())
@@ -99,7 +99,10 @@ OLDER = {
         {"rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 2.0}},
         {"rotary_base": 5e5, "rotary_share": 0.5, "rotary_factor": 2.0},
     ),
-    "phi3": ({"rope_theta": 5e5, "sliding_window": 9}, {"layer_windows": (8,)}),
+    "phi3": (
+        {"rope_theta": 5e5, "sliding_window": 9, "num_key_value_heads": 4},
+        {"layer_windows": (8,)},
+    ),
     "stablelm": (
         {"rope_theta": 5e5, "hidden_size": 64},
         {"rotary_base": 5e5, "rotary_share": 0.25},
@@ -150,7 +153,7 @@ def test_files_of_transformers_4_say_the_same_in_other_places(hf, kind):
     given, wanted = OLDER[kind]
     found = read(kind, given)
     assert {key: found[key] for key in wanted} == wanted
-    config = hf.AutoConfig.for_model(kind, **SIZES, **given)
+    config = hf.AutoConfig.for_model(kind, **(SIZES | given))
     assert read(kind, config.to_dict()) == found
     assert "rope_parameters" in config.to_dict()
 
@@ -193,6 +196,7 @@ REFUSED = {
     "a share of channels": ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
     "nanotron's order": ("llama", {"rope_interleaved": True}, "rope_interleaved"),
     "GLM of 2021": ("glm", {"block_position_encoding": True}, "--from glm reads it"),
+    "grouped heads of Phi-3": ("phi3", {"num_key_value_heads": 2}, "num_key_value_heads 4 only"),
     "Phi-3's long positions": ("phi3", {"rope_scaling": {"type": "longrope"}}, "rope_type"),
     "a head width of StableLM": ("stablelm", {"hidden_size": 64, "head_dim": 24}, "head_dim"),
     "its parallel parts": ("stablelm", {"use_parallel_residual": True}, "use_parallel_residual"),

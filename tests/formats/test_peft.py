@@ -205,6 +205,41 @@ def test_embeddings_outputs_and_biases_come_in(
     assert_same_logits(kit.to_unitk("peft", adapter, tmp_path / "ours"))
 
 
+FACTORS = {"embedding_multiplier": 9.0, "attention_multiplier": 0.3, "residual_multiplier": 0.4}
+FACTORS |= {"logits_scaling": 5.0}
+
+
+@pytest.mark.parametrize(("kind", "more"), [("Granite", FACTORS), ("Phi3", {}), ("Glm", {})])
+def test_an_adapter_of_a_base_that_is_stored_otherwise(
+    peft, hf, kit, tmp_path, vocab_txt, kind, more
+):
+    """Granite's factors multiply what an adapter adds, too; Phi-3 and GLM have joined matrices."""
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "vocab_size": 60, "num_hidden_layers": 2}
+    sizes |= {"num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 8}
+    sizes |= {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
+    model_class = getattr(hf, f"{kind}ForCausalLM")
+    torch.manual_seed(0)
+    model = kit.perturbed(model_class(model_class.config_class(**sizes, **more)))
+    there = tmp_path / "adapter"
+    model.save_pretrained(there / "base")
+    (there / "base" / "vocab.txt").write_text(vocab_txt.read_text())
+    row = list(range(5, 19))
+    plain = logits_of(model, row)
+    adapted = peft.get_peft_model(model, peft.LoraConfig(r=3, target_modules="all-linear"))
+    for parameter in (one for one in adapted.parameters() if one.requires_grad):
+        parameter.data += 0.2 * torch.randn_like(parameter)
+    adapted.save_pretrained(there)
+    about = json.loads((there / "adapter_config.json").read_text())
+    (there / "adapter_config.json").write_text(
+        json.dumps(about | {"base_model_name_or_path": "base"})
+    )
+    theirs = logits_of(adapted, row)
+    ours = checkpoint.load(kit.to_unitk("peft", there, tmp_path / "ours")).model
+    found = kit.logits(ours, kit.single(torch.tensor(row).numpy(), at=range(len(row))), 60)
+    size = theirs.abs().max()
+    assert (found - theirs).abs().max() < 1e-5 * size < (plain - theirs).abs().max()
+
+
 def test_a_pickled_adapter_comes_in(peft, kit, adapter_of, tmp_path):
     config = peft.LoraConfig(r=3, lora_alpha=5, target_modules=["q_proj"])
     adapter, assert_same_logits = adapter_of("qwen3_tiny", CAUSAL, config)

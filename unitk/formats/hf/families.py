@@ -57,6 +57,8 @@ class Family:
     layout: Layout
     of_model: Callable[[ModelConfig], Layout] | None = None
     """The table of names of a model with these settings, where that differs from `layout`."""
+    of_checkpoint: Callable[[Layout, Mapping[str, Any]], Layout] = lambda layout, declared: layout
+    """For reading: the table of a model with these settings of config.json, from that of others."""
     keys: Keys
     fixed: Mapping[str, Any] = field(default_factory=dict)
     """Settings of which unitk computes one value only."""

@@ -91,7 +91,7 @@ def find(path: Path, vocab: Path | None) -> StoredModel:
     return StoredModel(
         weights,
         checkpoint.tensors,
-        layout_of(family, config, fine.head),
+        family.of_checkpoint(layout_of(family, config, fine.head), declared),
         family.presets,
         config,
         vocab=opened,
@@ -167,11 +167,8 @@ def config_beside(weights: Path) -> Path:
 
 
 KIN = {"camembert", "xlm-roberta", "mt5", "marian", "pegasus", "opt", "gpt_neo", "deberta-v2"}
-KIN |= {"ltgbert", "gpt_bert", "mbart", "encoder-decoder", "granite", "phi3"}
-"""Families with names of an older one, which is meant where nothing but tensors is known.
-
-Those of Phi-3 are known by no name.
-"""
+KIN |= {"ltgbert", "gpt_bert", "mbart", "encoder-decoder", "granite"}
+"""Families with names of an older one, which is meant where nothing but tensors is known."""
 
 
 def family_of(declared: Mapping[str, Any], tensors: Mapping[str, Tensor], where: Path) -> str:

@@ -7,14 +7,12 @@ the weights, which are a Llama's then.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from unitk.errors import CheckpointError
+from unitk.errors import CheckpointError, require
 from unitk.formats.hf.families import TEXTS, WORDS, Changes, Checkpoint
 from unitk.formats.hf.layers import BASE, SHARE, ropes, rotary, rotary_entries
 from unitk.formats.hf.tables.llama import (
@@ -31,6 +29,7 @@ from unitk.formats.hf.tables.llama import (
     one_window,
     one_window_entries,
 )
+from unitk.formats.names import FUSED, HALVES, Layout, Stored, compose
 from unitk.formats.settings import check_value, keys, refuse
 from unitk.models.config import ModelConfig
 from unitk.registry import register
@@ -44,7 +43,6 @@ GLM_NORMS = {
 }
 
 
-FUSED, PARTS = "qkv_proj.weight", tuple(f"{part}_proj.weight" for part in "qkv")
 OUTPUT, TABLE = "lm_head.weight", "model.embed_tokens.weight"
 FACTORS = (
     "embedding_multiplier",
@@ -87,29 +85,19 @@ def _stablelm(checkpoint: Checkpoint) -> Changes:
 
 
 def _phi3(checkpoint: Checkpoint) -> Changes:
-    """Phi-3's queries, keys and values are one matrix, which is cut into Llama's three."""
-    config, tensors, _, where = checkpoint
-    sizes = [config.heads_width, config.kv_width, config.kv_width]
-    for name in [name for name in tensors if name.endswith(FUSED)]:
-        fused = tensors.pop(name)
-        if fused.shape[:1] != (sum(sizes),):
-            raise CheckpointError(
-                f"{where}: {name} needs {sum(sizes):,} rows, got {list(fused.shape)}"
-            )
-        names = (name.replace(FUSED, part) for part in PARTS)
-        tensors |= zip(names, fused.split(sizes), strict=True)
-    return one_window(checkpoint)
+    config, _, _, where = checkpoint
+    changes = one_window(checkpoint)
+    if changes["num_kv_heads"]:
+        raise CheckpointError(
+            f"{where}: unitk reads a Phi-3 with num_key_value_heads {config.num_heads} only, as "
+            f"num_attention_heads, got {config.num_kv_heads}"
+        )
+    return changes
 
 
-def _join_phi3(stored: dict[str, Tensor]) -> dict[str, Tensor]:
-    joined = {}
-    for name, tensor in stored.items():
-        if name.endswith(PARTS[0]):
-            rows = [stored[name.replace(PARTS[0], part)] for part in PARTS]
-            joined[name.replace(PARTS[0], FUSED)] = torch.cat(rows)
-        elif not name.endswith(PARTS):
-            joined[name] = tensor
-    return joined
+def _check_phi3(config: ModelConfig) -> None:
+    check_one_window(config)
+    require(not config.grouped, "--to hf: a Phi-3 has one matrix of queries, keys and values")
 
 
 def _set_apart(declared: Changes, where: Path) -> Changes:
@@ -122,22 +110,32 @@ def _set_apart(declared: Changes, where: Path) -> Changes:
 
 
 def _granite(checkpoint: Checkpoint) -> Changes:
-    """Multiply weights by Granite's factors; what is left is a Llama with an output of its own."""
-    config, tensors, declared, _ = checkpoint
-    embeddings, scores, parts, divisor = declared[SCALED].values()
+    """A Llama with an output of its own: of the embeddings, by another factor."""
+    tensors = checkpoint.tensors
     if TABLE in tensors:
         tensors.setdefault(OUTPUT, tensors[TABLE])
-    factors = {
-        re.escape(TABLE): embeddings,
-        # Llama divides scores by the root of the width of a head
-        r".*\.q_proj\.weight": scores * config.key_width**0.5,
-        r".*\.(o|down)_proj\.weight": parts,
-        re.escape(OUTPUT): 1 / divisor,
-    }
-    for pattern, factor in factors.items():
-        for name in [name for name in tensors if re.fullmatch(pattern, name)]:
-            tensors[name] = tensors[name].float() * factor
     return complete_llama(checkpoint) | {"tied": False}
+
+
+def _multiply(layout: Layout, declared: Mapping[str, Any]) -> Layout:
+    """The table of names with Granite's factors, by which weights are multiplied."""
+    embeddings, scores, parts, divisor = declared[SCALED].values()
+
+    def times(factor: float) -> Stored:
+        return Stored(lambda tensor, _: tensor.float() * factor, lambda tensor, _: tensor / factor)
+
+    # Llama divides scores by the root of the width of a head
+    root = Stored(
+        lambda tensor, config: tensor * config.key_width**0.5,
+        lambda tensor, config: tensor / config.key_width**0.5,
+    )
+    forms = {
+        re.escape(TABLE): times(embeddings),
+        r".*\.q_proj\.weight": compose(times(scores), root, HALVES),
+        r".*\.(o|down)_proj\.weight": times(parts),
+        re.escape(OUTPUT): times(1 / divisor),
+    }
+    return replace(layout, forms={**forms, **layout.forms})
 
 
 # channels that turn together are neighbours here, too
@@ -183,6 +181,7 @@ register("model_type", "granite")(
         usual={"rms_norm_eps": 1e-6},
         unpack=_set_apart,
         complete=_granite,
+        of_checkpoint=_multiply,
         heads={},
         roots={},
         fits=lambda config, arch: False,
@@ -193,13 +192,15 @@ register("model_type", "phi3")(
         about="Phi-3 with positions that are not scaled",
         name="Phi3",
         presets=("phi3_3.8b",),
-        layout=llama_layout({**NORMS, **GATED}),
+        layout=llama_layout(
+            {**NORMS, **GATED, "attention.qkv": "self_attn.qkv_proj"},
+            {r".*\.self_attn\.qkv_proj\.weight": FUSED},
+        ),
         usual={"sliding_window": None},
         fixed={},
         complete=_phi3,
         entries=one_window_entries,
-        join=_join_phi3,
-        check=check_one_window,
+        check=_check_phi3,
         free=("num_virtual", "rotary_base", "layer_windows"),
         heads={TEXTS: ("", "score"), WORDS: ("", "score")},
         roots={},
