@@ -178,11 +178,12 @@ def family_of(declared: Mapping[str, Any], tensors: Mapping[str, Tensor], where:
     if (kind := declared.get("model_type")) not in (None, ""):
         if isinstance(kind, str) and kind in known_families:
             return kind
-        hint = nearest(str(kind).lower(), known_families)
+        hint = nearest(str(kind).lower().rstrip("0123456789"), known_families)  # of any version
         form = "diffusion" if kind in ("mdlm", "bd3lm", "llada") else kind
         if form in registry.names("format"):
             hint = f" (--from {form} reads it)"
-        raise CheckpointError(f"{where}: model_type must be one of {known}, got {kind!r}{hint}")
+        listed = "one of those in `unitk list model_type`"
+        raise CheckpointError(f"{where}: model_type must be {listed}, got {kind!r}{hint}")
     classes = named_classes(declared, where)
     for name, family in known_families.items():
         pattern = re.compile(rf"{family.name}(Model|Encoder|PreTrained|For|LMHead|DoubleHeads)\w*")
