@@ -10,7 +10,7 @@ import pytest
 
 import unitk
 from unitk import notebook
-from unitk.errors import DataError
+from unitk.errors import DataError, UsageError
 from unitk.notebook import OutputRow
 
 
@@ -90,3 +90,10 @@ def test_a_run_shows_its_curve(tmp_path, toy_data):
     assert run.load().task.name == "lm"
     with pytest.raises(DataError, match="config.yaml"):
         unitk.open_run(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "task: lm\n", "- task\n", "task: [lm]\narch\n"])
+def test_an_edited_config_of_a_run_is_named(tmp_path, text):
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises((DataError, UsageError), match=str(tmp_path / "config.yaml")):
+        repr(unitk.open_run(tmp_path))

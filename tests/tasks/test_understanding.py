@@ -806,6 +806,16 @@ def test_a_line_without_choices_is_named(labelled, tmp_path):
         unitk.load(tmp_path).predict([["so", "it", "is"], [""]])
 
 
+def test_the_bar_of_predict_ends_at_the_number_of_texts(labelled, tmp_path):
+    """A long passage is read in windows."""
+    run(labelled, "span", "mlm", tmp_path, 1)
+    generator = unitk.load(tmp_path)
+    texts = [["where?", " ".join(toy_lines(300))], ["", ""], ["who?", "so"]]
+    done = []
+    generator.predictions(texts, PredictConfig(max_tokens=400), report=done.append)
+    assert sum(done) == len(texts) and len(done) > 3
+
+
 @pytest.mark.parametrize("task", FORMS)
 def test_the_bar_of_evaluate_ends_at_the_number_of_texts(labelled, tmp_path, task):
     """Also where the choices of a text are docs of their own."""

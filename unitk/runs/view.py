@@ -33,7 +33,10 @@ class RunView:
     @property
     def options(self) -> dict[str, str]:
         """The options of the run, as text under their names."""
-        return dict(Settings.read(self.path / CONFIG).texts)
+        given = dict(Settings.read(self.path / CONFIG).texts)
+        if not {"task", "arch"} <= given.keys():
+            raise DataError(f"{self.path / CONFIG} is damaged: it lacks the task or the arch")
+        return given
 
     @property
     def events(self) -> list[Event]:

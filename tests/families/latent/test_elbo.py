@@ -226,6 +226,9 @@ def test_aggressive_updates_keep_frozen_weights_frozen(texts):
     batch = collate([[text] for text in texts]).to("cpu")
     criterion = ELBOConfig(aggressive_steps=1, aggressive_share=0.5).build(V)
     trained = {name for name, p in model.named_parameters() if p.requires_grad}
+    with torch.no_grad():
+        criterion(model.train(), batch, 0, 4)
+    assert {name for name, p in model.named_parameters() if p.requires_grad} == trained
     for step in range(4):
         criterion(model.train(), batch, step, 4)
         assert not any(p.requires_grad for p in frozen.parameters())

@@ -78,7 +78,8 @@ def predict(
             number = read[i].number
             if not best[number] or _rank(prediction) > _rank(best[number]):
                 best[number] = prediction
-        report(len(numbers))
+        # of a text in windows, the first one counts
+        report(sum(read[i].start == 0 for i in numbers))
     report(best.count({}))
     no_tags: Prediction = {"tags": [], **({"probabilities": []} if config.probabilities else {})}
     return [found or {**no_tags} for found in best]

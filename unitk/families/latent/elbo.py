@@ -67,7 +67,8 @@ class ELBO:
             both = not self.is_encoder_step(step, total)
             if not self.decoder:  # frozen weights stay so
                 self.decoder.extend(p for p in model.generator_parameters() if p.requires_grad)
-            for parameter in self.decoder:
+            # a first try, which computes no gradients, leaves all as it is
+            for parameter in self.decoder if torch.is_grad_enabled() else ():
                 parameter.requires_grad_(both)
         posterior = model.posterior(batch)
         states, _ = model(batch, model.latent(posterior.sample(noise_NZ), batch))
