@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from unitk.data.limits import measure_extent, source_and_target
 from unitk.errors import CheckpointError
 from unitk.formats.dictionary import FairseqDictionary, XLMDictionary
 from unitk.registry import get, names
@@ -57,6 +58,18 @@ def test_a_model_of_unitk_comes_back_with_its_options_and_lengths(
     found = {name: getattr(back.trained, name) for name in TRAINED}
     assert back.trained.pairs and found | {"window": tuple(found["window"])} == TRAINED
     assert back.source_vocab is back.vocab
+
+
+def test_a_model_without_a_limit_of_positions_comes_back(kit, toy_vocab, tmp_path):
+    """The lengths that training on pairs gives it, as `source_and_target` does."""
+    parts = own(toy_vocab, "lm", "qwen3_tiny", {}, "hf")
+    extent = measure_extent("lm", parts.task.finetune, toy_vocab.unk, parts.task.pair_slots)
+    longest, _ = source_and_target(extent, get("arch", "qwen3_tiny")(), [9, 3, 1], (None, None))
+    parts = replace(parts, task=parts.task.with_trained(max_source=longest))
+    (tmp_path / "there").mkdir()
+    get("format", "hf").write(parts, tmp_path / "there")
+    back = load(kit.to_unitk("hf", tmp_path / "there", tmp_path / "back")).task
+    assert back.trained.max_source == longest
 
 
 @pytest.mark.parametrize("task", ["classify", "span"])

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from unitk import registry
+from unitk.data.limits import UNLIMITED
 from unitk.errors import CheckpointError, UnitkError, UsageError
 from unitk.foreign import JSON_NAMES
 from unitk.formats.archive import LARGEST, read_json, write_json
@@ -222,7 +223,8 @@ def read_task(
             check_value(text, str, name, where)
     kinds = {"answers": bool, "parts": int, "max_source": int, "window": list}
     known = {
-        name: check_value(kept[name], kind, name, where)
+        # of a model that has any number of positions, `max_source` is next to UNLIMITED
+        name: check_value(kept[name], kind, name, where, UNLIMITED)
         for name, kind in kinds.items()
         if name in kept
     }
