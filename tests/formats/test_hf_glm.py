@@ -1,6 +1,7 @@
 """GLM-4's texts begin with two symbols, in all that reads or writes them."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 
 import unitk
 from unitk.errors import CheckpointError, UsageError
+from unitk.formats.hf.folder import write
 from unitk.training.saving.checkpoint import load
 
 from .test_hf import GLM
@@ -81,6 +83,20 @@ def test_a_text_has_both_symbols_here_and_there(hf, kit, make, tmp_path, name):
             seen = model(row).logits[0, 1:-1].log_softmax(-1)
         wanted = seen.gather(1, row[0, 2:, None])[:, 0]
         assert np.allclose(generator.likelihood([text])[0], wanted, rtol=1e-4)
+
+
+def test_a_text_that_is_answered_ends_there_as_here(hf, kit, make, tmp_path):
+    _, there, _ = make()
+    parts = load(kit.to_unitk("hf", there, tmp_path / "ours"))
+    task = parts.task.with_trained(pairs=True)
+    (tmp_path / "back").mkdir()
+    write(replace(parts, task=task), tmp_path / "back")
+    tokenizer = hf.AutoTokenizer.from_pretrained(tmp_path / "back")
+    for text in TEXTS:
+        ids = task.prompt([np.array(task.vocab.encode(text))]).towers["x"].token.tolist()
+        assert ids[-1] == task.vocab.sep and tokenizer(text)["input_ids"] == ids
+    again = load(kit.to_unitk("hf", tmp_path / "back", tmp_path / "again")).task
+    assert again.config == task.config and again.trained.pairs
 
 
 def test_heads_read_both_symbols(make):

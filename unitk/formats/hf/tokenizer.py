@@ -106,7 +106,8 @@ def write_tokenizer(
         pieces = pieces[: max(model.size, *(index + 1 for [index] in used))]
     spec["added_tokens"] = _added_entries(vocab, pieces, spec.get("added_tokens") or [])
     processor = spec.get("post_processor")
-    if processor is None or task.head or embeds:
+    # what answers a text reads a delimiter after it
+    if processor is None or task.head or embeds or (task.continues and task.trained.pairs):
         spec["post_processor"] = _append_frame(processor, _frame(task, pieces, embeds))
     roles = _roles(vocab, len(pieces), alone)
     tokens = {f"{role}_token": pieces[index] for role, index in roles.items()}
