@@ -160,6 +160,21 @@ def test_usage(files, line, message):
         words(line)
 
 
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("absent/each", r"--output absent/each: cannot write into .*absent"),
+        ("short", "--output short exists already"),
+        ("ref --overwrite", "--output ref is what --references reads"),
+    ],
+)
+def test_an_output_is_refused_before_anything_is_scored(files, monkeypatch, output, message):
+    monkeypatch.setattr("unitk.verbs.score.score_texts", None)
+    with pytest.raises(UsageError, match=message):
+        words(f"--metric rouge --hypotheses hyp --references ref2,ref --output {output}")
+    assert (files / "ref").read_text() == "the cat sat on it\nwho is it ?\n"
+
+
 def test_files_of_different_length(files):
     message = "short has 1 line, but hyp has 2"
     with pytest.raises(DataError, match=message):

@@ -15,6 +15,7 @@ from unitk.api.verb import verb
 from unitk.data.files.columns import Side, order_by_id, read_column, read_labels, read_predictions
 from unitk.data.files.labels import number_of_choice
 from unitk.data.files.lines import name_file
+from unitk.decoding.files.outputs import check_writable
 from unitk.errors import DataError, UsageError, amount, require, show_value
 from unitk.files import create, new_file
 from unitk.metrics import Score
@@ -111,6 +112,8 @@ def value(parsed: Parsed) -> dict[str, Score]:
     """The scores by metric."""
     options: Options = parsed.main
     _check(parsed)
+    if options.output is not None:
+        check_writable(options)
     if options.metric[0] in get_args(Written):
         return _score_texts(options)
     return _score_labels(options) if options.metric[0] in LABELS else _score_registered(options)
