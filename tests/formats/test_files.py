@@ -357,3 +357,18 @@ def test_a_line_says_what_was_written(tmp_path, monkeypatch, capsys):
         lines += capsys.readouterr().out.splitlines()
     assert [line.partition(":")[0] for line in lines] == ["there", "here", "again"]
     assert lines[0].removeprefix("there: hf, ") == lines[1].removeprefix("here: ")
+
+
+@pytest.mark.parametrize(
+    ("line", "better"),
+    [
+        ("--from runs/lm --to hf x", "--from unitk runs/lm"),
+        ("--from unitk runs/lm --to x", "--to hf x"),
+        ("--from bert --to unitk x", "--from hf bert"),
+        ("--from hf bert --to x", "--to unitk x"),
+        ("--from unitk --to hf x", "--from unitk PATH"),
+    ],
+)
+def test_a_missing_format_is_the_one_that_the_other_side_lacks(line, better):
+    with pytest.raises(UsageError, match=f"takes a format and a path: {better}$"):
+        convert.run(line.split())

@@ -102,10 +102,14 @@ def convert(argv: Sequence[str]) -> tuple[Path, str]:
     flags = read_flags(argv, Options)
     # those of task and architecture are resolved beside what the checkpoint says
     inner = flags.only("task", "arch")
-    for name, form in {"from_": "hf", "to": OURS}.items():
-        words = ",".join(filter(None, flags[name].words)) if name in flags else ","
+    sides = {name: flags[name].words for name in ("from_", "to") if name in flags}
+    for name, words in sides.items():
+        other = next((sides[side] for side in sides if side != name), ())
+        form = "hf" if OURS in other else OURS  # one of both is unitk
+        named = words[0] if words[0] not in (None, form) else "PATH"
         shown = f"--{name.strip('_')}"
-        require("," in words, f"{shown} takes a format and a path: {shown} {form} {words}")
+        takes_both = f"{shown} takes a format and a path: {shown} {form} {named}"
+        require("," in ",".join(filter(None, words)), takes_both)
     options: Options = config.resolve(Options, flags.without(inner)).main
     registry.load_plugins(options.user_dir)
     (source, path), (target, dest) = options.from_, options.to
