@@ -56,6 +56,8 @@ settings() { # what SIZE means, where the environment says nothing else
   # 3 layers of 128 without dropout: a few minutes are too short for it
   [ "$SIZE" != small ] ||
     model=(--arch.num-layers 3 --arch.width 128 --arch.ffn-width 512 --arch.init-std 0.05 --arch.dropout 0)
+  whole BLOCK MAX_TOKENS PRETRAIN_TOKENS PRETRAIN_STEPS FINETUNE_STEPS FINETUNE_TOKENS
+  rates LR FINETUNE_LR
 }
 
 mine() { # DIR: make it, or refuse one that holds something and that no recipe made
@@ -76,6 +78,23 @@ known() { # VARIABLE words...: refuse one that has another word, before any work
   local one
   for one in ${!1}; do
     [[ " ${*:2} " == *" $one "* ]] || { echo "$1: there is no $one (there are: ${*:2})" >&2; exit 2; }
+  done
+}
+
+whole() { # VARIABLES...: refuse one that holds anything but whole numbers, before any work is done
+  each '^[1-9][0-9]*$' "a whole number above 0" "$@"
+}
+
+rates() { # VARIABLES...: the same for learning rates
+  each '^([0-9]+\.?|[0-9]*\.[0-9]+)([eE][+-]?[0-9]+)?$' "a number such as 1e-3" "$@"
+}
+
+each() { # PATTERN WHAT VARIABLES...: refuse one that has a word of another form
+  local name one
+  for name in "${@:3}"; do
+    for one in ${!name:-}; do
+      [[ $one =~ $1 ]] || { echo "$name must be $2, got $one" >&2; exit 2; }
+    done
   done
 }
 

@@ -30,6 +30,7 @@ esac
 : "${LR:=4e-3}" "${ADAPT_LR:=2e-3}"
 given DATA "$DATA"
 given VALID "$VALID"
+whole VOCAB BLOCK LM STEPS TOKENS
 mine "$RUN"
 
 objective() { # NAME: its options

@@ -26,6 +26,7 @@ case $SETTING in
     : "${STEPS:=1800}" "${TEACHER_STEPS:=3600}" "${BLOCK:=256}" "${BATCH:=16384}" "${WIDE:=384}" "${LR:=5e-3}" ;;
   *) echo "SETTING must be tiny or gpu, got $SETTING" >&2; exit 2 ;;
 esac
+whole STEPS TEACHER_STEPS BLOCK BATCH WIDE
 : "${MAX_TOKENS:=$BATCH}"
 begin "$DATA/openstax-ccby/openstax.train.jsonl.gz"
 once "$RUN/.data" unitk preprocess "${texts[@]/#/--input=}" --sentences punct --vocab unitk-base-en \

@@ -24,6 +24,8 @@ LR=${LR:-1e-3}
 TOKENS=${TOKENS:-8192}
 SEED=${SEED:-1}
 RUN=${RUN:-runs/domain}
+whole LABELS DRAWS STEPS TOKENS
+rates LR
 mine "$RUN"
 unless_dry python3 -c "import sklearn" 2>/dev/null ||
   { echo "recipes/domain needs scikit-learn, which is not installed here: pip install 'unitk[score]'" >&2; exit 2; }

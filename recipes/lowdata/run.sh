@@ -27,6 +27,8 @@ ROWS=${ROWS:-60000}
 LATENT=${LATENT:-32}
 FEATURE_LR=${FEATURE_LR:-5e-3}
 RUN=${RUN:-runs/lowdata-$SIZE}
+whole LABELS SEEDS ROWS LATENT MLM_STEPS VAE_STEPS FINETUNE_STEPS
+rates LR FINETUNE_LR FEATURE_LR
 mine "$RUN"
 if [ -z "${DATA:-}" ]; then
   DATA=$here/../../../shared/data/vae/yelp-short

@@ -29,6 +29,7 @@ case $SETTING in
 esac
 known ROWS scratch mass back unsupervised
 RUN=${RUN:-runs/mass_translation-$SETTING}
+whole PIECES MASS_STEPS BACK_STEPS BATCH PAIR_BATCH
 mine "$RUN"
 
 echo "== 1/4 preprocess"

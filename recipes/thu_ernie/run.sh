@@ -18,6 +18,8 @@ FEWREL=${FEWREL:-$here/data/fewrel.json.gz}
 given WIKI "$WIKI"
 given FEWREL "$FEWREL"
 [ -z "${VECTORS:-}" ] || given VECTORS "$VECTORS"
+whole PRETRAIN_STEPS FINETUNE_STEPS
+rates LR FINETUNE_LR
 mine "$RUN"
 text=$RUN/text model=$RUN/pretrain
 common=(--seed "$SEED" --lr-schedule linear:warmup=0.1 --max-tokens 2048 --max-source-len 200)

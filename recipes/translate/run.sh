@@ -25,6 +25,7 @@ case $SETTING in
   *) echo "SETTING must be tiny or cpu, got $SETTING" >&2; exit 2 ;;
 esac
 PRECISION=${PRECISION:-auto}
+whole SEEDS STEPS SAVE_EVERY PIECES
 saved=$(((STEPS + SAVE_EVERY - 1) / SAVE_EVERY)) last=$((saved < 10 ? saved : 10))
 mine "$RUN"
 

@@ -34,6 +34,8 @@ case $SIZE in
     arch=(--arch awd_lstm) lm=() ;;
   *) echo "SIZE must be small or base, got $SIZE" >&2; exit 2 ;;
 esac
+whole LABELS UNLABELLED TEST WORDS VOCAB GENERAL_STEPS TARGET_STEPS FINETUNE_STEPS LM_TEXTS BATCH
+rates LM_LR FINETUNE_LR SCRATCH_LR SIATL_LR
 : "${LM_LR:=4e-3}" "${FINETUNE_LR:=1e-2}" "${SCRATCH_LR:=4e-3}" "${SIATL_LR:=5e-4}"
 sample=$here/../quickstart/data/openstax-ccby
 begin "$sample/openstax.train.jsonl.gz"

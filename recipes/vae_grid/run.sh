@@ -25,6 +25,8 @@ STEPS=${STEPS:-1200}
 SEED=${SEED:-1}
 VOCAB=${VOCAB:-4000}
 DRAWS=${DRAWS:-100}
+whole LATENT STEPS DRAWS
+rates BETAS LAMBDAS
 read -ra init <<<"${INIT:-}"
 RUN=${RUN:-runs/vae_grid-$SETTING}
 

@@ -134,3 +134,25 @@ def test_what_fails_is_not_finished(after, shell, tmp_path):
     shell(f'both() {{ once "$RUN/.a" false; }}; both{after}')
     shell(f'both() {{ said "$RUN/b" ls "$RUN/nowhere"; }}; both{after}')
     assert {path.name for path in tmp_path.iterdir()} <= {"bin", "b.part"}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("FINETUNE_STEPS=1k", "FINETUNE_STEPS must be a whole number above 0, got 1k"),
+        ("FINETUNE_TOKENS=0", "FINETUNE_TOKENS must be a whole number above 0, got 0"),
+        ("FINETUNE_LR=3e-3x", "FINETUNE_LR must be a number such as 1e-3, got 3e-3x"),
+        ("LR=1e", "LR must be a number such as 1e-3, got 1e"),
+        ("FINETUNE_STEPS=7 FINETUNE_LR=.5 LR=1.5E-3", ""),
+        ("FINETUNE_LR=2. LR=10e-05", ""),
+    ],
+)
+def test_numbers_of_later_stages_are_refused_at_once(shell, given, said):
+    done = shell(f"{given}; OBJECTIVE=mlm SIZE=small; settings")
+    assert (done.returncode, done.stderr.strip()) == (2 if said else 0, said)
+
+
+@pytest.mark.parametrize(("given", "refused"), [("1 10 100", ""), ("1 ten", "ten"), ("0", "0")])
+def test_each_number_of_a_list_is_looked_at(shell, given, refused):
+    done = shell(f"LABELS='{given}'; whole LABELS SEEDS")
+    assert refused in done.stderr and bool(done.returncode) == bool(refused)
