@@ -158,6 +158,28 @@ def test_files_of_transformers_4_say_the_same_in_other_places(hf, kind):
     assert "rope_parameters" in config.to_dict()
 
 
+OTHERWISE = {"gemma3_270m", "opt_125m", "gpt_neo_125m", "phi3_3.8b"}
+"""Without rotary or scaled positions, or with those of types of layers."""
+
+
+@pytest.mark.parametrize("arch", sorted(RELEASED.keys() - OTHERWISE))
+@pytest.mark.parametrize("wavelengths", [(), (16.0, 64.0)])
+def test_scaled_positions_are_also_written_for_transformers_4(hf, arch, wavelengths):
+    """It reads base and share beside `rope_scaling`, and no `rope_parameters`."""
+    change = {"rotary_base": 7e4, "rotary_factor": 4.0, "rotary_wavelengths": wavelengths}
+    config = replace(archs.preset(arch), **change, layer_rotary_bases=())
+    family, about = described(config, arch)
+    about["head_dim"] = config.key_width
+    changes = {"rotary_share": config.rotary_share, **change}
+    for key in ("rope_scaling", "rope_parameters"):  # the other one alone says the same
+        told = {name: value for name, value in about.items() if name != key}
+        found = family.complete(Checkpoint(config, {}, told, "config.json"))
+        assert {name: found.get(name, ()) for name in changes} == changes
+    assert not {"rope_theta", "partial_rotary_factor"} & about["rope_scaling"].keys()
+    theirs = getattr(hf, RELEASED[arch]).config_class(**about).rope_parameters
+    assert about["rope_parameters"].items() <= theirs.items()
+
+
 def test_wavelengths_that_are_no_integers_are_written_as_they_were_read():
     rope = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 100}
     rope |= {"low_freq_factor": 3.0, "high_freq_factor": 7.0, "rope_theta": 1e4}

@@ -31,8 +31,8 @@ def ropes(declared: Mapping[str, Any], where: object) -> dict[str, Any]:
     )
     by_type = check_value(newer.get(FULL, newer), dict, FULL, where)
     if older and by_type:
-        # older files have the base beside the entry
-        beside = {BASE: declared[BASE]} if BASE in declared else {}
+        # older files have these beside the entry
+        beside = {key: declared[key] for key in (BASE, SHARE) if key in declared}
         first, second = (
             {**beside, "rope_type": entry.get("type", ROPES[0]), **entry}
             for entry in (older, by_type)
@@ -127,6 +127,18 @@ def rotary_entries(config: ModelConfig, base: float | None = None) -> dict[str, 
         entries |= {"rope_type": "llama3", "original_max_position_embeddings": length}
         entries |= {"low_freq_factor": length / second, "high_freq_factor": length / first}
     return entries
+
+
+def rope_entries(config: ModelConfig, base: float | None = None) -> dict[str, Any]:
+    """The entries of rotary positions, the same in all layers, also as transformers 4 reads them.
+
+    It has them in `rope_scaling`, with base and share beside it.
+    """
+    rope = rotary_entries(config, base)
+    beside = {key: rope[key] for key in (BASE, SHARE) if key in rope}
+    older = {key: value for key, value in rope.items() if key not in beside}
+    scaled = {"rope_scaling": older} if len(older) > 1 else {}
+    return {"rope_parameters": rope, **beside, **scaled}
 
 
 def layer_types(

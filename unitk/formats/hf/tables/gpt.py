@@ -13,7 +13,7 @@ from unitk.formats.hf.families import (
     ModelFolder,
 )
 from unitk.formats.hf.generation import ALONE, UNDELIMITED, decoder_opening
-from unitk.formats.hf.layers import BASE, SHARE, ropes, rotary, rotary_entries
+from unitk.formats.hf.layers import BASE, SHARE, rope_entries, ropes, rotary
 from unitk.formats.names import BY_HEAD, TURNED, Layout, layer, prefix_names
 from unitk.formats.settings import keys, refuse
 from unitk.models.config import ModelConfig
@@ -107,7 +107,7 @@ def _neox(checkpoint: Checkpoint) -> Changes:
 def _neox_entries(config: ModelConfig) -> Changes:
     older = {"rotary_emb_base": config.rotary_base, "rotary_pct": config.rotary_share}
     length = {"max_position_embeddings": config.max_positions or 2048}
-    return older | length | {"rope_parameters": rotary_entries(config)}
+    return older | length | rope_entries(config)
 
 
 def _gpt2_opening(model_folder: ModelFolder) -> dict[str, str]:

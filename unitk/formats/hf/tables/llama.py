@@ -33,6 +33,7 @@ from unitk.formats.hf.layers import (
     check_windows,
     layer_types,
     read_windows,
+    rope_entries,
     ropes,
     rotary,
     rotary_entries,
@@ -121,12 +122,9 @@ def complete_llama(checkpoint: Checkpoint) -> Changes:
 
 
 def llama_entries(config: ModelConfig) -> Changes:
-    """The entries that `KEYS` cannot express; transformers 4 reads `rope_theta`."""
-    return {
-        "max_position_embeddings": config.max_positions or LONGEST,
-        "rope_parameters": rotary_entries(config),
-        BASE: config.rotary_base,
-    }
+    """The entries that `KEYS` cannot express."""
+    length = {"max_position_embeddings": config.max_positions or LONGEST}
+    return length | rope_entries(config)
 
 
 def opens(config: ModelConfig) -> Changes:
@@ -200,7 +198,7 @@ def _smollm3_entries(config: ModelConfig) -> Changes:
     bases = [base for _, base in config.layer_kinds]
     # 0 stands for a layer without positions, which is told by `no_rope_layers`
     base = max(bases) or config.rotary_base
-    rope = {"rope_parameters": rotary_entries(config, base), BASE: base}
+    rope = rope_entries(config, base)
     return (
         _upper_windows_entries(config)
         | rope
