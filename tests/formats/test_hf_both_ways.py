@@ -63,12 +63,13 @@ def test_an_autoencoder_says_why_it_stays():
         kind_of(get("arch", "optimus_tiny")())
 
 
-def test_it_comes_back_as_what_it_was(hf, kit, toy_vocab, tmp_path):
+def test_it_comes_back_as_what_it_was(hf, kit, toy_vocab, tmp_path, caplog):
     task = get("task", "mlm")(get("task", "mlm").Config(mask_ratio=0.3), toy_vocab)
     torch.manual_seed(0)
     model = kit.perturbed(get("arch", "qwen3_tiny")().build(len(toy_vocab)))
     (tmp_path / "there").mkdir()
     get("format", "hf").write(Loaded(model, task, {"arch": "qwen3_tiny"}, {}), tmp_path / "there")
+    assert "version 4" in caplog.text
     kit.to_unitk("hf", tmp_path / "there", tmp_path / "ours")
     loaded = load(tmp_path / "ours")
     assert loaded.task.name == "mlm" and loaded.task.config.mask_ratio == 0.3

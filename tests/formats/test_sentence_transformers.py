@@ -96,6 +96,8 @@ def test_the_folder_names_modules_of_the_package_only(parts, tmp_path, task):
     ]
     assert all(one["type"].startswith("sentence_transformers.models.") for one in modules)
     assert all((folder / one["path"]).is_dir() for one in modules)
+    pooling = json.loads((folder / "2_Pooling" / "config.json").read_text())
+    assert pooling.keys() == {"word_embedding_dimension", "pooling_mode"}  # known since version 3
     given = push.Options(model=folder, repo="me/it")  # each file is one that may be uploaded
     assert "modules.json" in push.files_of(folder, given, "main")
 

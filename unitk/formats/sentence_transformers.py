@@ -64,7 +64,8 @@ def write(
     steps: dict[str, dict[str, Any]] = {}
     if pool == "mean" and not specials:
         steps["WordWeights"] = _weights(parts)
-    steps["Pooling"] = {"embedding_dimension": config.width, "pooling_mode": MODES[pool]}
+    # the name that versions before 6 read, too
+    steps["Pooling"] = {"word_embedding_dimension": config.width, "pooling_mode": MODES[pool]}
     if normalize:
         steps["Normalize"] = {}
     modules = [("", "Transformer")]

@@ -285,6 +285,7 @@ def write(parts: Loaded, folder: Path, embeds: bool = False) -> None:
     fills = family.task == "mlm" or (family.both_ways and sight_of(parts.task) == BOTH)
     if fills and family.task != "mlm":
         entries |= family.opens(config)
+        log.warning("it sees both sides in transformers 5, and the left one alone in version 4")
     left = [flag(name) for name in parts.decoding]
     if parts.task.protocol is not None and not fills:
         decoding, left = generation(parts, rows)
