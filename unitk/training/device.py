@@ -7,15 +7,12 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from unitk.errors import UsageError, require
-
-if TYPE_CHECKING:
-    pass
 
 
 def choose_device(name: str, local: int = 0) -> torch.device:
