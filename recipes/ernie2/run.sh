@@ -43,7 +43,7 @@ for row in $ROWS; do
   case $row in
     multitask | sequential | continual) learning=$row ;;
     scratch) begins=("${fresh[@]}") ;;
-    *) objectives=$row steps=$((STEPS / number)) ;;
+    *) objectives=$row steps=$((STEPS < number ? 1 : STEPS / number)) ;;
   esac
   once "$RUN/.$row" unitk train --task ernie2 --task.learning "$learning" --task.objectives "$objectives" "${begins[@]}" "${embeddings[@]}" \
     --data "$RUN/data" --save-dir "$RUN/$row" --resume --block-size "$BLOCK" --batch-texts "$BATCH" --max-tokens 8192 \

@@ -9,7 +9,7 @@ import pytest
 import torch
 from rounding import assert_near
 
-from unitk.errors import UsageError
+from unitk.errors import UnitkError
 from unitk.slots import Example, collate, stay
 from unitk.training.saving.checkpoint import load
 from unitk.verbs import convert, train
@@ -111,10 +111,11 @@ def test_a_shifted_encoder_leaves_with_a_word_of_warning(runs, tmp_path, caplog)
         ),
         ("gpt2", ["--task", "lm", "--task.ends", "off"], "--task.ends has no effect"),
         ("bert", ["--revisions"], "bert has no checkpoints of --save-at-words"),
+        ("none", ["--revisions"], "none: there is"),
         ("glm", ["--revisions"], "--to hf: no class of transformers fits: a gpt2 model has --arch"),
     ],
 )
 def test_what_cannot_leave_is_refused_whole(runs, tmp_path, run, words, message):
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(UnitkError, match=message):
         give(runs / run, tmp_path / "hf", *words)
     assert not (tmp_path / "hf").exists()

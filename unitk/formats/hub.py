@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+from textwrap import shorten
 from typing import Any
 
 from unitk import pretrained, registry
@@ -192,7 +193,7 @@ def _explain(full: str, repo: str, kind: str, file: str = "") -> Iterator[None]:
         reply = reply.replace(token, "(the token)") if token else reply
         raise fault(
             f"{full}: the hub does not answer, and its cache on this machine lacks it "
-            f"({reply[:200]})"
+            f"({shorten(reply, 200)})"
         ) from None
 
 

@@ -19,7 +19,7 @@ from unitk.options import config
 from unitk.options.config import UserDir
 from unitk.options.settings import HELP, Settings, read_flags
 from unitk.registry import register
-from unitk.training.saving.folder import hold_checkpoint
+from unitk.training.saving.folder import find_checkpoint, hold_checkpoint
 
 if TYPE_CHECKING:
     from unitk.training.saving.checkpoint import Loaded
@@ -187,6 +187,7 @@ def import_checkpoint(
 
 def export_revisions(run: Path, folder: Path, options: Options, task: str | None) -> str:
     """Export a run's checkpoints at word counts, and its best or newest one; its outline."""
+    find_checkpoint(run)  # its error says what there is instead
     steps: dict[str, int] = {}
     for link in sorted(run.glob("words_*")):
         name = WORDS.fullmatch(link.name)

@@ -59,6 +59,13 @@ def test_a_model_that_sees_both_sides_is_not_called_one_that_continues(of, train
     assert "AutoModel.from" in text and "unitk generate" in text and text.count("\n## How") == 1
 
 
+def test_a_decoder_that_learned_pairs_writes_from_a_source(run, train, tmp_path):
+    pytest.importorskip("transformers")
+    assert "continues" in give(run, tmp_path / "texts")
+    train("--max-steps 1 --task lm --arch gpt2_tiny", run="pairs", data="pairs")
+    assert "continues" not in give(tmp_path / "pairs", tmp_path / "hf")
+
+
 @pytest.mark.parametrize("suffix", [TEXTS, WORDS, PLACES, CHOICES])
 def test_a_model_of_labels_is_opened_with_the_class_that_it_leaves_as(suffix):
     for kind in families.CLASSES[suffix]:

@@ -96,6 +96,8 @@ def card(
     tags = {"language": about.languages, "datasets": about.datasets, "tags": ["unitk", *tasks]}
     weights = sum(weight.numel() for weight in loaded.model.parameters())
     does = WRITES if tag == "feature-extraction" and task.generates else DOES[tag]
+    if tag == "text-generation" and task.trained.pairs:
+        does = DOES["text2text-generation"]
     what = f"A model of {weights / 1e6:.1f} M parameters that {does}"
     by = f"objective{'s' * (len(tasks) > 1)} {' and '.join(f'`{task}`' for task in tasks)}"
     size = f"architecture `{config['arch']}`, vocabulary of {len(task.vocab):,} tokens"
