@@ -184,9 +184,11 @@ def _explain(full: str, repo: str, kind: str, file: str = "") -> Iterator[None]:
     except errors.RevisionNotFoundError:
         hint = _near_names(kind, repo, full.partition("@")[2].partition("/")[0])
         raise fault(f"{full}: there is no such revision{hint}") from None
-    except errors.RemoteEntryNotFoundError:
-        raise fault(f"{full}: there is no such file{_near_names(kind, repo, file)}") from None
     except unanswered as error:
+        # what the cache lacks is of the same kind
+        lacks = isinstance(error, errors.EntryNotFoundError)
+        if lacks and not isinstance(error, errors.LocalEntryNotFoundError):
+            raise fault(f"{full}: there is no such file{_near_names(kind, repo, file)}") from None
         reply = " ".join(str(getattr(error, "server_message", None) or error).split())
         # a hub may answer with what it was sent
         token = get_token()
