@@ -38,7 +38,7 @@ def test_half_a_character_is_refused_wherever_it_is(half):
         ("[1, ", "it ends too early"),
         (" ", "it is empty"),
         ("1" * 5000, "a number has too many digits"),
-        ("{'a': 1}", "character 2: \"'a': 1}\""),
+        ("{'a': 1}", "character 2: \"'a': 1}\"; json has double quotes"),
     ],
 )
 def test_a_mistake_is_told_in_own_words(text, told):

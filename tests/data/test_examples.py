@@ -11,6 +11,7 @@ from unitk.data.corpus.writer import CorpusWriter
 from unitk.errors import DataError, UsageError
 from unitk.slots import POS
 from unitk.training.start import parse_train, prepare
+from unitk.vocab.open import open_vocab
 
 
 def test_texts_are_pretrained_on_and_pairs_fine_tuned_on(start):
@@ -127,9 +128,11 @@ def test_options_of_a_file_may_be_idle_without_validation(start, tmp_path, capsy
 def test_two_vocabularies_do_not_mix(start, toy_data, tmp_path):
     other = tmp_path / "other"
     writer = CorpusWriter(other, 50)
-    shutil.copytree(toy_data / "text/train/vocab", other / "vocab")
+    (tmp_path / "some.words").write_text("\n".join(f"w{number}" for number in range(50)))
+    vocab = open_vocab(tmp_path / "some.words")
+    vocab.save(other / "vocab")
     writer.add(np.arange(9, 19), np.array([10]), np.array([1]))
-    writer.close({"vocab": "of another hash"})
+    writer.close({"vocab": vocab.hash})
     with pytest.raises(DataError, match="made .*another vocabulary") as error:
         start(f"--max-steps 1 --valid {other}")
     assert error.value.code == 3

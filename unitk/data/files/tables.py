@@ -53,8 +53,9 @@ class JsonLines(LineReader):
 
 @register("reader", "json")
 class JsonList(Reader):
-    """A list of objects, or an object of columns, as pandas writes tables: each is a list, or an
-    object with the values of all rows by the names of these."""
+    """A list of objects, or an object of columns, as pandas writes tables.
+
+    A column is a list, or an object with the values of all rows by the names of these."""
 
     endings = (".json", ".jsonl", ".ndjson")
 
