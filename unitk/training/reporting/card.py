@@ -95,10 +95,7 @@ def card(
     front = {"library_name": library, "pipeline_tag": tag, "license": about.license}
     tags = {"language": about.languages, "datasets": about.datasets, "tags": ["unitk", *tasks]}
     weights = sum(weight.numel() for weight in loaded.model.parameters())
-    does = WRITES if tag == "feature-extraction" and task.generates else DOES[tag]
-    if tag == "text-generation" and task.trained.pairs:
-        does = DOES["text2text-generation"]
-    what = f"A model of {weights / 1e6:.1f} M parameters that {does}"
+    what = f"A model of {weights / 1e6:.1f} M parameters that {describe_use(tag, task)}"
     by = f"objective{'s' * (len(tasks) > 1)} {' and '.join(f'`{task}`' for task in tasks)}"
     size = f"architecture `{config['arch']}`, vocabulary of {len(task.vocab):,} tokens"
     unstated = "not stated. The training data may restrict the use of the model"
@@ -147,6 +144,14 @@ def _front_matter(entries: Mapping[str, Any]) -> str:
 def _options(config: Mapping[str, str]) -> str:
     shown = {key: value for key, value in config.items() if key not in PATHS and value != "none"}
     return "\n".join(f"| `{_cell(key)}` | {_cell(value)} |" for key, value in shown.items())
+
+
+def describe_use(tag: str, task: Task) -> str:
+    """What a model does, which the hub calls `tag`."""
+    if tag == "feature-extraction" and task.generates:
+        return WRITES
+    answers = tag == "text-generation" and task.trained.pairs
+    return DOES["text2text-generation" if answers else tag]
 
 
 def pipeline_tag(loaded: Loaded) -> str:
