@@ -26,6 +26,14 @@ def about(config):
     return family.pack(found | ids | {"tie_word_embeddings": config.tied})
 
 
+def test_scaled_positions_are_also_written_for_transformers_4():
+    """It reads the base and `rope_scaling` of each tower, and no `rope_parameters`."""
+    found = about(replace(archs.preset("t5gemma_tiny"), rotary_base=7e4, rotary_factor=4.0))
+    for side in ("encoder", "decoder"):
+        assert found[side]["rope_theta"] == 7e4
+        assert found[side]["rope_scaling"] == {"rope_type": "linear", "factor": 4.0}
+
+
 @pytest.mark.parametrize("shared", [True, False])
 def test_every_name_and_shape_of_a_base_is_theirs(hf, shared):
     """Neither model has any weights; both come from the same config.json, which comes back."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from unitk.errors import CheckpointError, require
 from unitk.formats.hf.families import Changes, Checkpoint, Family
-from unitk.formats.hf.layers import BASE, FULL, SLIDING, layer_types, ropes, rotary, rotary_entries
+from unitk.formats.hf.layers import BASE, FULL, SLIDING, layer_types, rope_entries, ropes, rotary
 from unitk.formats.hf.tables.llama import LAYER, LONGEST, ROTARY, head_groups
 from unitk.formats.names import (
     HALVES,
@@ -151,7 +151,7 @@ def _t5gemma(checkpoint: Checkpoint) -> Changes:
 def _t5gemma_entries(config: ModelConfig) -> Changes:
     return {
         "max_position_embeddings": config.max_positions or LONGEST,
-        "rope_parameters": rotary_entries(config),
+        **rope_entries(config),
         "query_pre_attn_scalar": config.key_width,
         "final_logit_softcapping": config.logit_cap or None,
         "is_encoder_decoder": True,
